@@ -1,0 +1,37 @@
+//===- CleaveInterfaces.td - what ops say about themselves -*- tablegen -*-===//
+// Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//===----------------------------------------------------------------------===//
+#ifndef CLEAVE_INTERFACES
+#define CLEAVE_INTERFACES
+
+include "mlir/IR/OpBase.td"
+
+def ShardableOpInterface : OpInterface<"ShardableOpInterface"> {
+  let cppNamespace = "::cleave";
+  let description = [{
+    The one declaration of how an op may be split. Propagation, reshard
+    decisions, partition, byte counts, verification and the generated tests
+    read it; none of them knows ops by name.
+  }];
+  let methods = [
+    InterfaceMethod<"The op's factors, and how its operands and results use them.",
+                    "::cleave::ShardingRule", "getShardingRule">
+  ];
+}
+
+def ExpandableOpInterface : OpInterface<"ExpandableOpInterface"> {
+  let cppNamespace = "::cleave";
+  let description = [{
+    A composite op. Its expansion into primitive ops is its meaning: the form
+    that is differentiated, and the partial form when a dim that it reduces is
+    split (a softmax over a split dim becomes ops with max and sum).
+  }];
+  let methods = [
+    InterfaceMethod<"Builds the expansion at the builder's place; returns the results' values.",
+                    "::llvm::SmallVector<::mlir::Value>", "expand",
+                    (ins "::mlir::OpBuilder &":$builder)>
+  ];
+}
+
+#endif // CLEAVE_INTERFACES

@@ -1,0 +1,10 @@
+//===- Passes.cpp - registration of all passes ----------------------------===//
+// Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//===----------------------------------------------------------------------===//
+#include "passes/Passes.h"
+
+void cleave::registerCleavePasses() {
+  registerDifferentiatePasses();
+  registerShardingPasses();
+}

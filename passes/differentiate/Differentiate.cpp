@@ -1,0 +1,498 @@
+//===- Differentiate.cpp - reverse mode over functions and repeats --------===//
+// Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//===----------------------------------------------------------------------===//
+//
+// A block's ops are visited from the last to the first, and each adds to its
+// operands' gradients. A repeat becomes two:
+//
+//   forward   %x', %saved.. = repeat (carry %x) (slices %w) { .. yield x', saved.. }
+//   backward  %dx, %dw      = repeat reverse (carry %dx') (slices %w, %saved..)
+//                             { .. yield dx, dw }
+//
+// Which forward values are saved is decided first: elementwise values are
+// computed again from the results of contractions, reductions, collectives and
+// the carried values (the anchors), so only anchors are stacked. An anchor that
+// only feeds one elementwise op of its own size is replaced by that op's result
+// (a product plus its bias: the sum is kept, the bias isn't added again).
+//
+//===----------------------------------------------------------------------===//
+#include "passes/Passes.h"
+#include "passes/differentiate/Differentiate.h"
+
+#include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/SetVector.h"
+#include "mlir/IR/IRMapping.h"
+#include "mlir/Transforms/RegionUtils.h"
+
+using namespace mlir;
+using namespace cleave;
+
+namespace cleave {
+#define GEN_PASS_DEF_CLEAVEDIFFERENTIATE
+#include "passes/differentiate/Passes.h.inc"
+} // namespace cleave
+
+namespace {
+
+/// Values that depend on a param through floats.
+class Activity {
+public:
+  void mark(Value v) { active.insert(v); }
+  bool operator()(Value v) const { return active.contains(v); }
+  void replace(Value from, Value to) {
+    if (active.erase(from))
+      active.insert(to);
+  }
+
+  void visit(Block &block) {
+    for (Operation &op : block)
+      visit(&op);
+  }
+
+private:
+  void visit(Operation *op) {
+    if (auto repeat = dyn_cast<RepeatOp>(op)) {
+      for (auto [slice, stack] : llvm::zip_equal(repeat.getSlices(), repeat.getStacked()))
+        markIf(slice, (*this)(stack));
+      // A carried value is active when it ever becomes so.
+      for (bool changed = true; changed;) {
+        changed = false;
+        for (auto [arg, init] : llvm::zip_equal(repeat.getCarried(), repeat.getInits()))
+          changed |= markIf(arg, (*this)(init));
+        visit(repeat.getBody().front());
+        YieldOp yield = repeat.getYield();
+        for (unsigned i = 0; i < repeat.getNumCarried(); ++i)
+          changed |= markIf(repeat.getCarried()[i], (*this)(yield.getOperand(i)));
+      }
+      for (auto [result, yielded] : llvm::zip_equal(repeat.getResults(), repeat.getYield().getOperands()))
+        markIf(result, (*this)(yielded));
+      for (unsigned i = 0; i < repeat.getNumCarried(); ++i)
+        markIf(repeat.getResult(i), (*this)(repeat.getCarried()[i]));
+      return;
+    }
+    if (isa<StopGradientOp>(op) || llvm::none_of(op->getOperands(), *this))
+      return;
+    for (Value r : op->getResults())
+      markIf(r, true);
+  }
+
+  bool markIf(Value v, bool condition) {
+    auto type = dyn_cast<NamedTensorType>(v.getType());
+    return condition && type && type.isFloat() && active.insert(v).second;
+  }
+
+  llvm::DenseSet<Value> active;
+};
+
+/// Gradients of one block's values while its backward pass is built.
+class BlockGradients {
+public:
+  BlockGradients(OpBuilder &b, Activity &active) : b(b), active(active) {}
+
+  void add(Location loc, Value v, Value g) {
+    NamedTensorType type = tensorOf(v), have = tensorOf(g);
+    SmallVector<StringRef> extra;
+    for (StringAttr name : have.getNames())
+      if (!type.hasDim(name))
+        extra.push_back(name);
+    g = reduce(b, loc, Reduction::Sum, g, extra);
+    Value &sum = gradients[v];
+    sum = sum ? binary<AddOp>(b, loc, sum, g) : g;
+  }
+
+  /// The gradient in the value's own type, or null when nothing reached it.
+  Value get(Value v) {
+    auto it = gradients.find(v);
+    return it == gradients.end() ? Value() : broadcastTo(b, v.getLoc(), it->second, tensorOf(v));
+  }
+  Value getOrZero(Value v) {
+    Value g = get(v);
+    return g ? g : constant(b, v.getLoc(), tensorOf(v), 0);
+  }
+  bool has(Value v) const { return gradients.contains(v); }
+
+  LogicalResult backward(Block &block);
+
+private:
+  LogicalResult backward(Operation *op);
+  LogicalResult backward(RepeatOp repeat);
+
+  OpBuilder &b;
+  Activity &active;
+  llvm::DenseMap<Value, Value> gradients;
+};
+
+bool isScalarLike(Value v) {
+  auto type = dyn_cast<NamedTensorType>(v.getType());
+  return !type || type.getRank() == 0;
+}
+
+/// Decides which values of a repeat's body its backward body saves, and rewrites
+/// the backward body's uses.
+class SavedValues {
+public:
+  SavedValues(RepeatOp forward, Block &backward) : forward(forward), backward(backward) {}
+
+  /// Collects, decides, and returns the forward values to stack, in order.
+  void decide() {
+    backward.walk([&](Operation *op) {
+      for (Value v : op->getOperands())
+        if (inBody(v)) {
+          needed.insert(v);
+          if (!isElementwise(op))
+            direct.insert(v);
+        }
+    });
+    for (Value v : needed)
+      visit(v);
+    slide();
+  }
+
+  llvm::SetVector<Value> saved;    ///< to be stacked by the forward repeat
+  llvm::SetVector<Value> slices;   ///< slices of params (and the layer): had again
+  llvm::SetVector<Operation *> recomputed;
+
+private:
+  bool inBody(Value v) {
+    Region *region = v.getParentRegion();
+    return region && forward.getBody().isAncestor(region) && region == &forward.getBody();
+  }
+  static bool isCheap(Operation *op) {
+    return (isElementwise(op) || isa<RandomOp>(op)) && op->getNumRegions() == 0;
+  }
+
+  void visit(Value v) {
+    if (!inBody(v) || !seen.insert(v).second)
+      return;
+    if (auto arg = dyn_cast<BlockArgument>(v)) {
+      bool carried = arg.getArgNumber() >= 1 && arg.getArgNumber() <= forward.getNumCarried();
+      if (carried)
+        saved.insert(v);
+      else
+        slices.insert(v);
+      return;
+    }
+    Operation *op = v.getDefiningOp();
+    if (!isCheap(op)) {
+      saved.insert(v);
+      return;
+    }
+    for (Value operand : op->getOperands())
+      visit(operand);
+    recomputed.insert(op);
+  }
+
+  /// Moves saved anchors forward along elementwise ops, see the file's head.
+  void slide() {
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (Value anchor : saved) {
+        if (isa<BlockArgument>(anchor) || direct.contains(anchor) || isScalarLike(anchor))
+          continue;
+        Operation *user = nullptr;
+        bool single = true;
+        for (Operation *op : anchor.getUsers())
+          if (recomputed.contains(op)) {
+            single &= !user || user == op;
+            user = op;
+          }
+        // The backward body itself may read it, outside of the recomputed ops.
+        if (!user || !single || needed.contains(anchor))
+          continue;
+        Value result = user->getResult(0);
+        NamedTensorType from = tensorOf(anchor), to = tensorOf(result);
+        if (from.getNumElements() * from.getElementBytes() <
+            to.getNumElements() * to.getElementBytes())
+          continue;
+        // Worth it only when no other saved value goes into the op.
+        bool others = llvm::any_of(user->getOperands(), [&](Value v) {
+          return v != anchor && saved.contains(v) && !isScalarLike(v);
+        });
+        if (others)
+          continue;
+        saved.remove(anchor);
+        saved.insert(result);
+        recomputed.remove(user);
+        prune();
+        changed = true;
+        break;
+      }
+    }
+  }
+
+  /// Drops recomputed ops that nothing reads any more.
+  void prune() {
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (Operation *op : llvm::reverse(recomputed.getArrayRef())) {
+        bool used = needed.contains(op->getResult(0)) ||
+                    llvm::any_of(op->getUsers(),
+                                 [&](Operation *user) { return recomputed.contains(user); });
+        if (!used) {
+          recomputed.remove(op);
+          changed = true;
+          break;
+        }
+      }
+    }
+  }
+
+  RepeatOp forward;
+  Block &backward;
+  llvm::SetVector<Value> needed, direct;
+  llvm::DenseSet<Value> seen;
+};
+
+LogicalResult BlockGradients::backward(Block &block) {
+  SmallVector<Operation *> ops;
+  for (Operation &op : llvm::reverse(block.without_terminator()))
+    ops.push_back(&op);
+  for (Operation *op : ops)
+    if (failed(backward(op)))
+      return failure();
+  return success();
+}
+
+LogicalResult BlockGradients::backward(Operation *op) {
+  if (auto repeat = dyn_cast<RepeatOp>(op))
+    return backward(repeat);
+  if (llvm::none_of(op->getResults(), [&](Value r) { return active(r) && has(r); }))
+    return success();
+  SmallVector<Value> results;
+  for (Value r : op->getResults())
+    results.push_back(get(r));
+  return buildGradient(
+      b, op, results, [&](Value v) { return active(v); },
+      [&](Value v, Value g) { add(op->getLoc(), v, g); });
+}
+
+LogicalResult BlockGradients::backward(RepeatOp forward) {
+  if (llvm::none_of(forward.getResults(), [&](Value r) { return active(r) && has(r); }))
+    return success();
+  Location loc = forward.getLoc();
+  Block &body = forward.getBody().front();
+  YieldOp yield = forward.getYield();
+  unsigned carried = forward.getNumCarried();
+
+  // What goes round: gradients of carried values, sums for values from outside.
+  SmallVector<unsigned> activeCarried;
+  SmallVector<Value> inits;
+  for (unsigned i = 0; i < carried; ++i)
+    if (active(forward.getCarried()[i])) {
+      activeCarried.push_back(i);
+      inits.push_back(getOrZero(forward.getResult(i)));
+    }
+  llvm::SetVector<Value> captured;
+  getUsedValuesDefinedAbove(forward.getBody(), captured);
+  SmallVector<Value> outer;
+  for (Value v : captured)
+    if (active(v)) {
+      outer.push_back(v);
+      inits.push_back(constant(b, v.getLoc(), tensorOf(v), 0));
+    }
+  // Gradients of stacked outputs come in slices.
+  SmallVector<unsigned> outputs;
+  SmallVector<Value> stacked;
+  for (unsigned i = carried; i < forward.getNumResults(); ++i)
+    if (active(forward.getResult(i)) && has(forward.getResult(i))) {
+      outputs.push_back(i);
+      stacked.push_back(get(forward.getResult(i)));
+    }
+  SmallVector<unsigned> activeSlices;
+  SmallVector<Type> sliceGradientTypes;
+  for (auto [i, slice] : llvm::enumerate(forward.getSlices()))
+    if (active(slice)) {
+      activeSlices.push_back(i);
+      sliceGradientTypes.push_back(forward.getStacked()[i].getType());
+    }
+
+  auto reverse = RepeatOp::create(b, loc, forward.getDim(), forward.getCount(),
+                                  !forward.getReverse(), inits, stacked, sliceGradientTypes);
+  Block &back = reverse.getBody().front();
+  OpBuilder inner = OpBuilder::atBlockEnd(&back);
+  BlockGradients gradients(inner, active);
+  // One yielded value may be carried twice, or be an output too: these add up.
+  for (auto [i, position] : llvm::enumerate(activeCarried))
+    gradients.add(loc, yield.getOperand(position), back.getArgument(1 + i));
+  for (auto [i, position] : llvm::enumerate(outputs))
+    gradients.add(loc, yield.getOperand(position), back.getArgument(1 + inits.size() + i));
+  if (failed(gradients.backward(body)))
+    return failure();
+
+  SmallVector<Value> yielded;
+  for (unsigned position : activeCarried)
+    yielded.push_back(gradients.getOrZero(forward.getCarried()[position]));
+  for (auto [i, v] : llvm::enumerate(outer)) {
+    Value sum = back.getArgument(1 + activeCarried.size() + i);
+    if (Value g = gradients.get(v))
+      sum = binary<AddOp>(inner, loc, sum, g);
+    yielded.push_back(sum);
+  }
+  for (unsigned i : activeSlices)
+    yielded.push_back(gradients.getOrZero(forward.getSlices()[i]));
+  YieldOp::create(inner, loc, yielded);
+
+  // A carried value that the body passes on unchanged is an argument of both.
+  SavedValues saves(forward, back);
+  saves.decide();
+
+  // The forward repeat once more, with what is saved as further outputs.
+  SmallVector<Type> outputTypes;
+  for (unsigned i = carried; i < forward.getNumResults(); ++i)
+    outputTypes.push_back(forward.getResult(i).getType());
+  for (Value v : saves.saved)
+    outputTypes.push_back(tensorOf(v).withLeadingDim(forward.getDim(), forward.getCount()));
+  OpBuilder before(forward);
+  auto full = RepeatOp::create(before, loc, forward.getDim(), forward.getCount(),
+                               forward.getReverse(), forward.getInits(), forward.getStacked(),
+                               outputTypes);
+  // Recomputed ops are cloned before the forward body moves away.
+  IRMapping map;
+  OpBuilder start = OpBuilder::atBlockBegin(&back);
+  map.map(forward.getLayer(), reverse.getLayer());
+  auto addSlice = [&](Value stack, Type type) -> Value {
+    reverse.getStackedMutable().append(stack);
+    return back.addArgument(type, stack.getLoc());
+  };
+  for (Value v : saves.slices)
+    if (v != forward.getLayer()) {
+      unsigned i = cast<BlockArgument>(v).getArgNumber() - 1 - carried;
+      map.map(v, addSlice(forward.getStacked()[i], v.getType()));
+    }
+  for (auto [i, v] : llvm::enumerate(saves.saved))
+    map.map(v, addSlice(full.getResult(forward.getNumResults() + i), v.getType()));
+  for (Operation &op : body)
+    if (saves.recomputed.contains(&op)) {
+      Operation *clone = start.clone(op, map);
+      clone->setAttr(kPhase, b.getStringAttr("backward"));
+    }
+  back.walk([&](Operation *op) {
+    for (OpOperand &operand : op->getOpOperands())
+      if (Value mapped = map.lookupOrNull(operand.get()))
+        operand.set(mapped);
+  });
+
+  // The body moves into the new forward repeat.
+  SmallVector<Value> allYielded(yield.getOperands());
+  llvm::append_range(allYielded, saves.saved);
+  Block &fullBody = full.getBody().front();
+  for (auto [from, to] : llvm::zip_equal(body.getArguments(), fullBody.getArguments())) {
+    for (Value &v : allYielded)
+      if (v == from)
+        v = to;
+    from.replaceAllUsesWith(to);
+    active.replace(from, to);
+  }
+  yield->erase();
+  fullBody.getOperations().splice(fullBody.end(), body.getOperations());
+  OpBuilder end = OpBuilder::atBlockEnd(&fullBody);
+  YieldOp::create(end, loc, allYielded);
+  full->setDiscardableAttrs(forward->getDiscardableAttrDictionary());
+  for (auto [from, to] : llvm::zip(forward.getResults(), full.getResults())) {
+    from.replaceAllUsesWith(to);
+    this->gradients.erase(from);
+    active.replace(from, to);
+  }
+
+  for (auto [i, position] : llvm::enumerate(activeCarried))
+    add(loc, forward.getInits()[position], reverse.getResult(i));
+  for (auto [i, v] : llvm::enumerate(outer))
+    add(loc, v, reverse.getResult(activeCarried.size() + i));
+  for (auto [i, position] : llvm::enumerate(activeSlices))
+    if (active(forward.getStacked()[position]))
+      add(loc, forward.getStacked()[position], reverse.getResult(inits.size() + i));
+  forward.erase();
+  return success();
+}
+
+} // namespace
+
+FailureOr<func::FuncOp> cleave::differentiate(func::FuncOp function) {
+  if (function.isExternal() || function.getNumResults() == 0)
+    return function.emitError() << "'" << function.getSymName() << "' has no result to differentiate";
+  auto lossType = dyn_cast<NamedTensorType>(function.getResultTypes()[0]);
+  if (!lossType || lossType.getRank() || !lossType.isFloat())
+    return function.emitError() << "the gradient of '" << function.getSymName()
+                                << "' needs a float scalar as its first result, but it is "
+                                << function.getResultTypes()[0];
+  std::string name = (function.getSymName() + "_grads").str();
+  auto module = function->getParentOfType<ModuleOp>();
+  if (Operation *old = module.lookupSymbol(name))
+    old->erase();
+  func::FuncOp result = function.clone();
+  result.setSymName(name);
+  OpBuilder(function).setInsertionPointAfter(function);
+  module.insert(std::next(function->getIterator()), result);
+
+  Block &body = result.getBody().front();
+  Activity active;
+  SmallVector<unsigned> params;
+  for (unsigned i = 0; i < result.getNumArguments(); ++i)
+    if (auto role = result.getArgAttrOfType<StringAttr>(i, kRole); role && role.getValue() == "param")
+      if (tensorOf(result.getArgument(i)).isFloat()) {
+        params.push_back(i);
+        active.mark(result.getArgument(i));
+      }
+  active.visit(body);
+
+  auto ret = cast<func::ReturnOp>(body.getTerminator());
+  OpBuilder b(ret);
+  llvm::DenseSet<Operation *> before;
+  result.walk([&](Operation *op) { before.insert(op); });
+  BlockGradients gradients(b, active);
+  Value loss = ret.getOperand(0);
+  gradients.add(ret.getLoc(), loss, constant(b, ret.getLoc(), lossType, 1));
+  if (failed(gradients.backward(body))) {
+    result.erase();
+    return failure();
+  }
+  SmallVector<Value> values(ret.getOperands());
+  SmallVector<Type> types(result.getResultTypes());
+  SmallVector<DictionaryAttr> attrs;
+  for (unsigned i = 0; i < result.getNumResults(); ++i)
+    attrs.push_back(result.getResultAttrDict(i) ? result.getResultAttrDict(i)
+                                                : DictionaryAttr::get(b.getContext()));
+  for (unsigned i : params) {
+    values.push_back(gradients.getOrZero(result.getArgument(i)));
+    types.push_back(values.back().getType());
+    StringAttr path = result.getArgAttrOfType<StringAttr>(i, kName);
+    attrs.push_back(b.getDictionaryAttr({b.getNamedAttr(
+        kName, b.getStringAttr("grad:" + (path ? path.getValue().str() : std::to_string(i))))}));
+  }
+  func::ReturnOp::create(b, ret.getLoc(), values);
+  ret.erase();
+  result.setType(FunctionType::get(b.getContext(), result.getArgumentTypes(), types));
+  result.setAllResultAttrs(attrs);
+
+  StringAttr backward = b.getStringAttr("backward");
+  result.walk([&](Operation *op) {
+    if (!before.contains(op) && !isa<func::ReturnOp, func::FuncOp, YieldOp>(op) &&
+        !op->hasAttr(kPhase))
+      op->setAttr(kPhase, backward);
+  });
+  // The saving forward repeats are new ops, yet of the forward pass.
+  result.walk([&](RepeatOp repeat) {
+    bool hasForward = llvm::any_of(repeat.getBody().front(), [](Operation &op) {
+      return !op.hasAttr(kPhase) && !isa<YieldOp>(op);
+    });
+    if (hasForward)
+      repeat->removeAttr(kPhase);
+  });
+  return result;
+}
+
+namespace {
+struct Differentiate : cleave::impl::CleaveDifferentiateBase<Differentiate> {
+  using CleaveDifferentiateBase::CleaveDifferentiateBase;
+  void runOnOperation() override {
+    auto target = getOperation().lookupSymbol<func::FuncOp>(function);
+    if (!target) {
+      getOperation().emitError() << "there is no function '" << function << "'";
+      return signalPassFailure();
+    }
+    if (failed(differentiate(target)))
+      signalPassFailure();
+  }
+};
+} // namespace

@@ -1,0 +1,49 @@
+//===- Differentiate.h - the training step of a program ---------*- C++ -*-===//
+// Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//===----------------------------------------------------------------------===//
+#pragma once
+
+#include "ir/Dialect.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/BuiltinOps.h"
+
+#include <string>
+
+namespace cleave {
+
+/// Expands composites everywhere in the module, in place.
+llvm::LogicalResult expandComposites(mlir::ModuleOp module, bool keepAttention = false);
+
+/// Adds `<name>_grads` beside the function: the same arguments; its results, then
+/// d(first result)/d(param) for every param in order, each of the param's type.
+/// The function must hold primitive ops only and have a float scalar as its
+/// first result; else an error is emitted at the place.
+llvm::FailureOr<mlir::func::FuncOp> differentiate(mlir::func::FuncOp function);
+
+struct OptimizerOptions {
+  std::string kind = "adamw"; ///< "adamw" or "sgd"
+  double momentum = 0;        ///< sgd: buf = momentum * buf + g; p -= lr * buf
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+  double decay = 0.01;   ///< adamw, decoupled (arXiv 1711.05101): p -= lr * decay * p
+  bool decayAll = false; ///< else not for norms and biases
+};
+
+/// Adds `train_step` to the module, from a function that `differentiate` made:
+/// arguments params, states (`adam.m:PATH`, `adam.v:PATH`, `sgd.momentum:PATH`),
+/// inputs, seed, step (i64, from 0), lr (f64); results: new params, new states
+/// (both donated), then the loss and the gradients' global norm (f64).
+llvm::FailureOr<mlir::func::FuncOp> addOptimizer(mlir::func::FuncOp gradients,
+                                                 const OptimizerOptions &options);
+
+/// The gradient of one op: given the results' gradients (null: zero), adds to
+/// the operands'. `accumulate(operand, gradient)`: a gradient may lack dims that
+/// the operand has never; it may have more dims, which are summed.
+using Accumulate = llvm::function_ref<void(mlir::Value operand, mlir::Value gradient)>;
+llvm::LogicalResult buildGradient(mlir::OpBuilder &b, mlir::Operation *op,
+                                  llvm::ArrayRef<mlir::Value> resultGradients,
+                                  llvm::function_ref<bool(mlir::Value)> isActive,
+                                  Accumulate accumulate);
+
+} // namespace cleave

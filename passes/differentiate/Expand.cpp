@@ -1,0 +1,44 @@
+//===- Expand.cpp - cleave-expand-composites ------------------------------===//
+// Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//===----------------------------------------------------------------------===//
+#include "passes/Passes.h"
+#include "passes/differentiate/Differentiate.h"
+
+using namespace mlir;
+using namespace cleave;
+
+namespace cleave {
+#define GEN_PASS_DEF_CLEAVEEXPANDCOMPOSITES
+#include "passes/differentiate/Passes.h.inc"
+} // namespace cleave
+
+LogicalResult cleave::expandComposites(ModuleOp module, bool keepAttention) {
+  SmallVector<ExpandableOpInterface> composites;
+  module.walk([&](ExpandableOpInterface op) {
+    if (!keepAttention || !isa<AttentionOp>(op.getOperation()))
+      composites.push_back(op);
+  });
+  for (ExpandableOpInterface op : composites) {
+    OpBuilder b(op);
+    SmallVector<Value> values = op.expand(b);
+    for (auto [result, value] : llvm::zip_equal(op->getResults(), values)) {
+      if (result.getType() != value.getType())
+        return op->emitOpError() << "expands to " << value.getType() << ", not "
+                                 << result.getType();
+      result.replaceAllUsesWith(value);
+    }
+    op->erase();
+  }
+  return success();
+}
+
+namespace {
+struct ExpandComposites : cleave::impl::CleaveExpandCompositesBase<ExpandComposites> {
+  using CleaveExpandCompositesBase::CleaveExpandCompositesBase;
+  void runOnOperation() override {
+    if (failed(expandComposites(getOperation(), keepAttention)))
+      signalPassFailure();
+  }
+};
+} // namespace

@@ -1,0 +1,266 @@
+//===- Optimizer.cpp - SGD and AdamW as IR --------------------------------===//
+// Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//===----------------------------------------------------------------------===//
+#include "passes/Passes.h"
+#include "passes/differentiate/Differentiate.h"
+
+#include "mlir/IR/IRMapping.h"
+
+#include <cmath>
+
+using namespace mlir;
+using namespace cleave;
+
+namespace cleave {
+#define GEN_PASS_DEF_CLEAVEADDOPTIMIZER
+#include "passes/differentiate/Passes.h.inc"
+} // namespace cleave
+
+namespace {
+
+/// Scalars that all params share, computed once in f64 and then cast.
+struct Scalars {
+  Value rate;        ///< sgd: lr
+  Value stepSize;    ///< adamw: lr / (1 - beta1^t)
+  Value rootCorrect; ///< adamw: 1 / sqrt(1 - beta2^t)
+};
+
+struct Arithmetic {
+  OpBuilder &b;
+  Location loc;
+
+  NamedTensorType scalarType(Type element) {
+    return NamedTensorType::get(b.getContext(), element, {}, {}, {});
+  }
+  Value number(Value like, double v) {
+    return constant(b, loc, scalarType(tensorOf(like).getElementType()), v);
+  }
+  Value add(Value x, Value y) { return binary<AddOp>(b, loc, x, y); }
+  Value sub(Value x, Value y) { return binary<SubOp>(b, loc, x, y); }
+  Value mul(Value x, Value y) { return binary<MulOp>(b, loc, x, y); }
+  Value div(Value x, Value y) { return binary<DivOp>(b, loc, x, y); }
+  Value scale(Value x, double s) { return mul(x, number(x, s)); }
+};
+
+} // namespace
+
+FailureOr<func::FuncOp> cleave::addOptimizer(func::FuncOp gradients,
+                                             const OptimizerOptions &options) {
+  bool adam = options.kind == "adamw";
+  if (!adam && options.kind != "sgd")
+    return gradients.emitError() << "there is no optimizer '" << options.kind
+                                 << "'; there are adamw and sgd";
+  auto module = gradients->getParentOfType<ModuleOp>();
+  if (Operation *old = module.lookupSymbol("train_step"))
+    old->erase();
+  MLIRContext *context = gradients.getContext();
+  OpBuilder b(context);
+  b.setInsertionPointAfter(gradients);
+  Location loc = gradients.getLoc();
+
+  SmallVector<unsigned> params;
+  SmallVector<unsigned> others;
+  int seed = -1, step = -1;
+  for (unsigned i = 0; i < gradients.getNumArguments(); ++i) {
+    auto role = gradients.getArgAttrOfType<StringAttr>(i, kRole);
+    auto name = gradients.getArgAttrOfType<StringAttr>(i, kName);
+    bool isParam = role && role.getValue() == "param";
+    if (isParam && tensorOf(gradients.getArgument(i)).isFloat())
+      params.push_back(i);
+    else if (role && role.getValue() == "scalar" && name && name.getValue() == "seed")
+      seed = i;
+    else if (role && role.getValue() == "scalar" && name && name.getValue() == "step")
+      step = i;
+    else
+      others.push_back(i);
+  }
+  unsigned numForward = gradients.getNumResults() - params.size();
+  if (gradients.getNumResults() < params.size() + 1)
+    return gradients.emitError() << "'" << gradients.getSymName() << "' gives no gradients";
+
+  // Signature: params, states, inputs, seed, step, lr.
+  SmallVector<Type> types;
+  SmallVector<DictionaryAttr> attrs;
+  auto addArgument = [&](Type type, SmallVector<NamedAttribute> list) {
+    types.push_back(type);
+    attrs.push_back(b.getDictionaryAttr(list));
+  };
+  auto pathOf = [&](unsigned i) {
+    auto name = gradients.getArgAttrOfType<StringAttr>(i, kName);
+    return name ? name.getValue().str() : "param" + std::to_string(i);
+  };
+  SmallVector<StringRef> states;
+  if (adam)
+    states = {"adam.m:", "adam.v:"};
+  else if (options.momentum != 0)
+    states = {"sgd.momentum:"};
+  auto donated = [&](size_t result) {
+    return b.getNamedAttr(kDonatedTo, b.getI64IntegerAttr(static_cast<int64_t>(result)));
+  };
+  for (auto [position, i] : llvm::enumerate(params)) {
+    SmallVector<NamedAttribute> list(gradients.getArgAttrDict(i).getValue());
+    list.push_back(donated(position));
+    addArgument(gradients.getArgumentTypes()[i], list);
+  }
+  for (auto [s, prefix] : llvm::enumerate(states))
+    for (auto [position, i] : llvm::enumerate(params)) {
+      SmallVector<NamedAttribute> list{
+          b.getNamedAttr(kName, b.getStringAttr(prefix + pathOf(i))),
+          b.getNamedAttr(kRole, b.getStringAttr("state")),
+          b.getNamedAttr(kInit, b.getStringAttr("zeros")),
+          donated((1 + s) * params.size() + position)};
+      if (Attribute pin = gradients.getArgAttr(i, "cleave.pin"))
+        list.push_back(b.getNamedAttr("cleave.pin", pin));
+      addArgument(gradients.getArgumentTypes()[i], list);
+    }
+  size_t firstOther = types.size();
+  for (unsigned i : others)
+    addArgument(gradients.getArgumentTypes()[i],
+                SmallVector<NamedAttribute>(gradients.getArgAttrDict(i).getValue()));
+  auto scalar = [&](StringRef name, Type element) {
+    addArgument(NamedTensorType::get(context, element, {}, {}, {}),
+                {b.getNamedAttr(kName, b.getStringAttr(name)),
+                 b.getNamedAttr(kRole, b.getStringAttr("scalar"))});
+    return types.size() - 1;
+  };
+  size_t seedArg = scalar("seed", b.getI64Type());
+  size_t stepArg = scalar("step", b.getI64Type());
+  size_t lrArg = scalar("lr", b.getF64Type());
+
+  auto function = func::FuncOp::create(b, loc, "train_step", b.getFunctionType(types, {}));
+  function.setAllArgAttrs(attrs);
+  Block *block = function.addEntryBlock();
+  b.setInsertionPointToStart(block);
+
+  // The body of the gradients, inlined.
+  IRMapping map;
+  for (auto [position, i] : llvm::enumerate(params))
+    map.map(gradients.getArgument(i), block->getArgument(position));
+  for (auto [position, i] : llvm::enumerate(others))
+    map.map(gradients.getArgument(i), block->getArgument(firstOther + position));
+  if (seed >= 0)
+    map.map(gradients.getArgument(seed), block->getArgument(seedArg));
+  if (step >= 0)
+    map.map(gradients.getArgument(step), block->getArgument(stepArg));
+  for (Operation &op : gradients.getBody().front().without_terminator())
+    b.clone(op, map);
+  Operation *ret = gradients.getBody().front().getTerminator();
+  auto resultOf = [&](unsigned i) { return map.lookupOrDefault(ret->getOperand(i)); };
+  Operation *lastOfGradients = block->empty() ? nullptr : &block->back();
+
+  Arithmetic m{b, loc};
+  Type f64 = b.getF64Type();
+  Value lr = block->getArgument(lrArg);
+  Scalars s{lr, {}, {}};
+  if (adam) {
+    // t counts from 1. 1 - beta^t with beta^t = e^(t ln beta).
+    Value t = m.add(cleave::cast(b, loc, block->getArgument(stepArg), f64), m.number(lr, 1));
+    auto correction = [&](double beta) {
+      Value power = unary<ExpOp>(b, loc, m.scale(t, std::log(beta)));
+      return m.sub(m.number(lr, 1), power);
+    };
+    s.stepSize = m.div(lr, correction(options.beta1));
+    s.rootCorrect = unary<RsqrtOp>(b, loc, correction(options.beta2));
+  }
+
+  SmallVector<Value> newParams;
+  SmallVector<SmallVector<Value>> newStates(states.size());
+  Value norm;
+  for (auto [position, i] : llvm::enumerate(params)) {
+    Value p = block->getArgument(position), g = resultOf(numForward + position);
+    Type element = tensorOf(p).getElementType();
+    auto in = [&](Value v) { return cleave::cast(b, loc, v, element); };
+    Value wide = cleave::cast(b, loc, g, f64);
+    SmallVector<StringRef> all;
+    for (StringAttr name : tensorOf(p).getNames())
+      all.push_back(name);
+    Value square = reduce(b, loc, Reduction::Sum, m.mul(wide, wide), all);
+    norm = norm ? m.add(norm, square) : square;
+
+    auto state = [&](size_t k) { return block->getArgument((1 + k) * params.size() + position); };
+    Value update;
+    if (adam) {
+      Value m1 = m.add(m.scale(state(0), options.beta1), m.scale(g, 1 - options.beta1));
+      Value v1 = m.add(m.scale(state(1), options.beta2),
+                       m.mul(m.scale(g, 1 - options.beta2), g));
+      newStates[0].push_back(m1);
+      newStates[1].push_back(v1);
+      Value root = m.mul(unary<SqrtOp>(b, loc, v1), in(s.rootCorrect));
+      Value step = m.div(m.mul(m1, in(s.stepSize)), m.add(root, m.number(root, options.epsilon)));
+      bool decays = options.decay != 0 &&
+                    (options.decayAll || !gradients.getArgAttr(i, kNoDecay));
+      Value base = p;
+      if (decays)
+        base = m.mul(p, in(m.sub(m.number(lr, 1), m.scale(lr, options.decay))));
+      update = m.sub(base, step);
+    } else {
+      Value direction = g;
+      if (!states.empty()) {
+        direction = m.add(m.scale(state(0), options.momentum), g);
+        newStates[0].push_back(direction);
+      }
+      update = m.sub(p, m.mul(direction, in(lr)));
+    }
+    newParams.push_back(update);
+  }
+  if (norm)
+    norm = unary<SqrtOp>(b, loc, norm);
+
+  SmallVector<Value> results(newParams);
+  SmallVector<DictionaryAttr> resultAttrs;
+  auto named = [&](StringRef name) {
+    resultAttrs.push_back(b.getDictionaryAttr({b.getNamedAttr(kName, b.getStringAttr(name))}));
+  };
+  for (unsigned i : params)
+    named(pathOf(i));
+  for (auto [k, list] : llvm::enumerate(newStates)) {
+    llvm::append_range(results, list);
+    for (unsigned i : params)
+      named((states[k] + pathOf(i)).str());
+  }
+  for (unsigned i = 0; i < numForward; ++i) {
+    results.push_back(resultOf(i));
+    auto attr = gradients.getResultAttrOfType<StringAttr>(i, kName);
+    named(i == 0 ? "loss" : attr ? attr.getValue() : StringRef("result"));
+  }
+  if (norm) {
+    results.push_back(norm);
+    named("gradient_norm");
+  }
+  func::ReturnOp::create(b, loc, results);
+  function.setType(
+      b.getFunctionType(types, SmallVector<Type>(ValueRange(results).getTypes())));
+  function.setAllResultAttrs(resultAttrs);
+  bool after = lastOfGradients == nullptr;
+  for (Operation &op : block->without_terminator()) {
+    if (after)
+      op.setAttr(kPhase, b.getStringAttr("optimizer"));
+    after |= &op == lastOfGradients;
+  }
+  return function;
+}
+
+namespace {
+struct AddOptimizer : cleave::impl::CleaveAddOptimizerBase<AddOptimizer> {
+  using CleaveAddOptimizerBase::CleaveAddOptimizerBase;
+  void runOnOperation() override {
+    auto target = getOperation().lookupSymbol<func::FuncOp>(function);
+    if (!target) {
+      getOperation().emitError() << "there is no function '" << function
+                                 << "'; run cleave-differentiate first";
+      return signalPassFailure();
+    }
+    OptimizerOptions options;
+    options.kind = kind;
+    options.momentum = momentum;
+    options.beta1 = beta1;
+    options.beta2 = beta2;
+    options.epsilon = epsilon;
+    options.decay = decay;
+    options.decayAll = decayAll;
+    if (failed(addOptimizer(target, options)))
+      signalPassFailure();
+  }
+};
+} // namespace

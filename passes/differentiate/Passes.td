@@ -1,0 +1,39 @@
+//===- Passes.td - from forward programs to training steps -*- tablegen -*-===//
+// Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//===----------------------------------------------------------------------===//
+include "mlir/Pass/PassBase.td"
+
+def CleaveExpandComposites : Pass<"cleave-expand-composites", "::mlir::ModuleOp"> {
+  let summary = "Replaces composite ops (norms, softmax, cross-entropy, attention, ...) by primitive ops";
+  let options = [
+    Option<"keepAttention", "keep-attention", "bool", "false",
+           "leave attention as one op, for its fused kernel">
+  ];
+}
+
+def CleaveDifferentiate : Pass<"cleave-differentiate", "::mlir::ModuleOp"> {
+  let summary = "Adds <function>_grads: the function's results, then the gradient of the first for every param";
+  let description = [{
+    The first result must be a float scalar. Repeats get a reverse repeat; what
+    their backward pass reads is stacked by the forward one, and cheap
+    elementwise values are computed again instead.
+  }];
+  let options = [
+    Option<"function", "function", "std::string", "\"loss\"", "the function to differentiate">
+  ];
+}
+
+def CleaveAddOptimizer : Pass<"cleave-add-optimizer", "::mlir::ModuleOp"> {
+  let summary = "Adds train_step: params and optimizer state in, the same updated out, loss and gradient norm";
+  let options = [
+    Option<"function", "function", "std::string", "\"loss_grads\"", "the function that gives the gradients">,
+    Option<"kind", "kind", "std::string", "\"adamw\"", "sgd or adamw">,
+    Option<"momentum", "momentum", "double", "0.0", "of sgd">,
+    Option<"beta1", "beta1", "double", "0.9", "of adamw">,
+    Option<"beta2", "beta2", "double", "0.999", "of adamw">,
+    Option<"epsilon", "epsilon", "double", "1e-8", "of adamw">,
+    Option<"decay", "decay", "double", "0.01", "decoupled weight decay of adamw">,
+    Option<"decayAll", "decay-all", "bool", "false", "decay norms and biases too">
+  ];
+}

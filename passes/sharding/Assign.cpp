@@ -1,0 +1,197 @@
+//===- Assign.cpp - where every value is to live --------------------------===//
+// Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//===----------------------------------------------------------------------===//
+//
+// A plan speaks of names, so a value's sharding follows from its own dims. What
+// is left to propagate are dims that the plan doesn't mention and that an op ties
+// to one that it does (a renamed dim): they take the axes along the factor.
+//
+//===----------------------------------------------------------------------===//
+#include "passes/Passes.h"
+#include "passes/sharding/Sharding.h"
+
+using namespace mlir;
+using namespace cleave;
+
+namespace cleave {
+#define GEN_PASS_DEF_CLEAVEASSIGNSHARDINGS
+#include "passes/sharding/Passes.h.inc"
+} // namespace cleave
+
+namespace {
+
+class Assignment {
+public:
+  explicit Assignment(const ShardingContext &context) : context(context) {}
+
+  void run(func::FuncOp function) {
+    for (BlockArgument arg : function.getArguments())
+      assign(arg, function.getArgAttrOfType<ArrayAttr>(arg.getArgNumber(), kPin),
+             function.getArgAttrOfType<ArrayAttr>(arg.getArgNumber(), "cleave.pin_axes"));
+    function.walk([&](Operation *op) {
+      if (auto pin = dyn_cast<PinOp>(op))
+        assign(pin.getResult(), pin.getRules(), pin.getAxes());
+      else
+        for (Value r : op->getResults())
+          assign(r);
+      if (auto repeat = dyn_cast<RepeatOp>(op))
+        for (BlockArgument arg : repeat.getBody().getArguments())
+          assign(arg);
+    });
+    // Layers of a repeat are run one after the other: their dim is never split.
+    function.walk([&](RepeatOp repeat) {
+      auto unsplit = [&](Value v) {
+        auto it = shardings.find(v);
+        if (it != shardings.end() && tensorOf(v).hasDim(repeat.getDim()))
+          it->second.dims[tensorOf(v).indexOf(repeat.getDim())].clear();
+      };
+      for (Value v : repeat.getStacked())
+        unsplit(v);
+      for (Value v : repeat.getResults())
+        unsplit(v);
+    });
+    for (int round = 0; round < 3 && propagate(function); ++round) {
+    }
+    write(function);
+  }
+
+private:
+  void assign(Value v, ArrayAttr pin = {}, ArrayAttr pinnedAxes = {}) {
+    if (auto type = dyn_cast<NamedTensorType>(v.getType()))
+      shardings[v] = context.target(type, pin, pinnedAxes);
+  }
+
+  /// Gives the axes of one dim to another that the plan doesn't mention.
+  bool spread(Value from, unsigned fromDim, Value to, unsigned toDim) {
+    Sharding &source = shardings[from], &sink = shardings[to];
+    if (source.dims[fromDim].empty() || !sink.dims[toDim].empty() ||
+        context.mentions(tensorOf(to).getNames()[toDim].getValue()) ||
+        tensorOf(from).getSizes()[fromDim] != tensorOf(to).getSizes()[toDim])
+      return false;
+    if (auto pin = to.getDefiningOp<PinOp>())
+      return false;
+    for (int atom : source.dims[fromDim])
+      if (sink.uses(atom))
+        return false;
+    sink.dims[toDim] = source.dims[fromDim];
+    return true;
+  }
+
+  bool propagate(func::FuncOp function) {
+    bool changed = false;
+    auto visit = [&](ShardableOpInterface op) {
+      ShardingRule rule = op.getShardingRule();
+      SmallVector<std::tuple<Value, unsigned, int>> dims;
+      for (auto [i, v] : llvm::enumerate(op->getOperands()))
+        if (shardings.contains(v))
+          for (auto [d, f] : llvm::enumerate(rule.operands[i]))
+            dims.emplace_back(v, d, f);
+      for (auto [i, v] : llvm::enumerate(op->getResults()))
+        for (auto [d, f] : llvm::enumerate(rule.results[i]))
+          dims.emplace_back(v, d, f);
+      for (auto &[from, fromDim, f] : dims)
+        for (auto &[to, toDim, g] : dims)
+          if (f == g && from != to &&
+              (rule.factors[f].kind != FactorKind::Blocked &&
+               rule.factors[f].kind != FactorKind::Partial))
+            changed |= spread(from, fromDim, to, toDim);
+    };
+    SmallVector<ShardableOpInterface> ops;
+    function.walk<WalkOrder::PreOrder>([&](Operation *op) {
+      if (auto shardable = dyn_cast<ShardableOpInterface>(op))
+        ops.push_back(shardable);
+      if (auto repeat = dyn_cast<RepeatOp>(op)) {
+        unsigned carried = repeat.getNumCarried();
+        for (unsigned i = 0; i < carried; ++i)
+          for (unsigned d = 0; d < tensorOf(repeat.getInits()[i]).getRank(); ++d) {
+            changed |= spread(repeat.getInits()[i], d, repeat.getCarried()[i], d);
+            changed |= spread(repeat.getCarried()[i], d, repeat.getResult(i), d);
+          }
+        for (auto [slice, stack] : llvm::zip_equal(repeat.getSlices(), repeat.getStacked()))
+          for (unsigned d = 0; d < tensorOf(slice).getRank(); ++d) {
+            changed |= spread(stack, d + 1, slice, d);
+            changed |= spread(slice, d, stack, d + 1);
+          }
+        for (unsigned i = carried; i < repeat.getNumResults(); ++i)
+          for (unsigned d = 0; d < tensorOf(repeat.getYield().getOperand(i)).getRank(); ++d)
+            changed |= spread(repeat.getYield().getOperand(i), d, repeat.getResult(i), d + 1);
+      }
+    });
+    for (ShardableOpInterface op : ops)
+      visit(op);
+    for (ShardableOpInterface op : llvm::reverse(ops))
+      visit(op);
+    return changed;
+  }
+
+  Attribute attrOf(Value v) {
+    auto it = shardings.find(v);
+    if (it == shardings.end())
+      return UnitAttr::get(v.getContext());
+    return context.toAttr(it->second);
+  }
+
+  void write(func::FuncOp function) {
+    Builder b(function.getContext());
+    for (BlockArgument arg : function.getArguments())
+      if (shardings.contains(arg))
+        function.setArgAttr(arg.getArgNumber(), kSharding, attrOf(arg));
+    function.walk([&](Operation *op) {
+      if (op->getNumResults() && op != function.getOperation()) {
+        SmallVector<Attribute> list;
+        for (Value r : op->getResults())
+          list.push_back(attrOf(r));
+        op->setAttr(kSharding, b.getArrayAttr(list));
+      }
+      if (auto repeat = dyn_cast<RepeatOp>(op)) {
+        SmallVector<Attribute> list;
+        for (BlockArgument arg : repeat.getBody().getArguments())
+          list.push_back(attrOf(arg));
+        op->setAttr("cleave.region_sharding", b.getArrayAttr(list));
+      }
+    });
+    auto ret = dyn_cast<func::ReturnOp>(function.getBody().front().getTerminator());
+    // What replaces a donated argument lives where the argument does.
+    SmallVector<Attribute> results;
+    for (Value v : ret.getOperands())
+      results.push_back(attrOf(v));
+    for (BlockArgument arg : function.getArguments())
+      if (auto to = function.getArgAttrOfType<IntegerAttr>(arg.getArgNumber(), kDonatedTo))
+        if (to.getInt() >= 0 && to.getInt() < static_cast<int64_t>(results.size()))
+          results[to.getInt()] = attrOf(arg);
+    // A gradient lives where its param does.
+    for (unsigned i = 0; i < function.getNumResults(); ++i) {
+      auto name = function.getResultAttrOfType<StringAttr>(i, kName);
+      if (name && name.getValue().starts_with("grad:"))
+        for (BlockArgument arg : function.getArguments())
+          if (auto path = function.getArgAttrOfType<StringAttr>(arg.getArgNumber(), kName);
+              path && path.getValue() == name.getValue().drop_front(5))
+            results[i] = attrOf(arg);
+    }
+    for (unsigned i = 0; i < function.getNumResults(); ++i)
+      function.setResultAttr(i, kSharding, results[i]);
+  }
+
+  const ShardingContext &context;
+  llvm::DenseMap<Value, Sharding> shardings;
+};
+
+struct AssignShardings : cleave::impl::CleaveAssignShardingsBase<AssignShardings> {
+  void runOnOperation() override {
+    if (failed(assignShardings(getOperation())))
+      signalPassFailure();
+  }
+};
+
+} // namespace
+
+LogicalResult cleave::assignShardings(ModuleOp module) {
+  FailureOr<ShardingContext> context = ShardingContext::create(module);
+  if (failed(context))
+    return failure();
+  for (auto function : module.getOps<func::FuncOp>())
+    if (!function.isExternal())
+      Assignment(*context).run(function);
+  return success();
+}

@@ -1,0 +1,236 @@
+//===- Context.cpp - mesh atoms, and what a plan wants for a value --------===//
+// Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//===----------------------------------------------------------------------===//
+#include "passes/sharding/Sharding.h"
+
+#include "llvm/ADT/StringSet.h"
+
+#include <numeric>
+#include <set>
+
+using namespace mlir;
+using namespace cleave;
+
+namespace {
+
+/// How many of an axis's p ranks split the first atom of a compound dim; the rest
+/// split the next. Fewer kv heads than ranks: as many as divide both.
+int64_t shareOfMajor(int64_t size, int64_t already, int64_t p) {
+  if (already * p <= size)
+    return p;
+  int64_t left = std::max<int64_t>(1, size / already);
+  return std::gcd(left, p);
+}
+
+} // namespace
+
+FailureOr<ShardingContext> ShardingContext::create(ModuleOp module) {
+  ShardingContext c;
+  c.context = module.getContext();
+  c.mesh = module->getAttrOfType<MeshAttr>(kMeshAttr);
+  if (!c.mesh)
+    c.mesh = MeshAttr::get(c.context, {}, {});
+  c.plan = module->getAttrOfType<ArrayAttr>(kPlanAttr);
+  if (!c.plan)
+    c.plan = ArrayAttr::get(c.context, {});
+  for (Attribute a : c.plan) {
+    auto rule = dyn_cast<ShardRuleAttr>(a);
+    if (!rule)
+      return module.emitError() << "the plan holds " << a << ", which is no #cleave.shard_rule";
+    for (StringAttr axis : rule.getAxes())
+      if (!c.mesh.sizeOf(axis))
+        return module.emitError() << "the plan splits by '" << axis.getValue()
+                                  << "', but the mesh " << c.mesh << " has no such axis";
+    for (ArrayAttr dims : rule.getAlternatives())
+      for (Attribute dim : dims)
+        for (StringRef atom : llvm::cast<ArrayAttr>(dim).getAsValueRange<StringAttr>())
+          c.mentioned.insert(atom);
+  }
+  if (failed(c.refineAxes(module)))
+    return failure();
+  return c;
+}
+
+LogicalResult ShardingContext::refineAxes(ModuleOp module) {
+  auto note = [&](Type type) {
+    if (auto t = dyn_cast<NamedTensorType>(type))
+      for (auto [name, size] : llvm::zip_equal(t.getNames(), t.getSizes()))
+        dimSizes.try_emplace(name.getValue(), size);
+  };
+  module.walk([&](Operation *op) {
+    for (Type t : op->getResultTypes())
+      note(t);
+    for (Region &region : op->getRegions())
+      for (Block &block : region)
+        for (Type t : block.getArgumentTypes())
+          note(t);
+  });
+  // Where each axis is cut: after the part that splits a compound's first atom.
+  llvm::StringMap<std::set<int64_t>> cuts;
+  SmallVector<ShardRuleAttr> rules;
+  for (Attribute a : plan)
+    rules.push_back(cast<ShardRuleAttr>(a));
+  auto addPins = [&](ArrayAttr pins) {
+    if (pins)
+      for (Attribute a : pins)
+        if (auto rule = dyn_cast<ShardRuleAttr>(a))
+          rules.push_back(rule);
+  };
+  module.walk([&](PinOp pin) { addPins(pin.getRules()); });
+  module.walk([&](func::FuncOp f) {
+    for (unsigned i = 0; i < f.getNumArguments(); ++i)
+      addPins(f.getArgAttrOfType<ArrayAttr>(i, kPin));
+  });
+  for (ShardRuleAttr rule : rules)
+    for (ArrayAttr dims : rule.getAlternatives())
+      for (Attribute dim : dims) {
+        auto parts = cast<ArrayAttr>(dim);
+        if (parts.size() < 2)
+          continue;
+        for (StringAttr axis : rule.getAxes()) {
+          int64_t p = mesh.sizeOf(axis), pre = 1;
+          for (StringRef name : parts.getAsValueRange<StringAttr>()) {
+            auto it = dimSizes.find(name);
+            if (it == dimSizes.end() || pre == p)
+              continue;
+            pre *= shareOfMajor(it->second, 1, p / pre);
+            cuts[axis.getValue()].insert(pre);
+          }
+        }
+      }
+  for (auto [name, size] : llvm::zip_equal(mesh.getNames(), mesh.getSizes())) {
+    if (size == 1)
+      continue;
+    std::set<int64_t> &at = cuts[name.getValue()];
+    at.insert(size);
+    int64_t pre = 1;
+    for (int64_t cut : at) {
+      if (cut == pre)
+        continue;
+      if (cut % pre)
+        return module.emitError() << "axis '" << name.getValue() << "' of " << size
+                                  << " ranks would have to be cut after " << pre << " and after "
+                                  << cut << " ranks at once; choose heads that agree";
+      bool whole = pre == 1 && cut == size;
+      atoms.push_back({AxisAttr::get(context, name, whole ? 1 : pre, whole ? 0 : cut / pre),
+                       cut / pre});
+      pre = cut;
+    }
+  }
+  return success();
+}
+
+SmallVector<int> ShardingContext::atomsOf(StringRef axis) const {
+  SmallVector<int> list;
+  for (auto [i, atom] : llvm::enumerate(atoms))
+    if (atom.axis.getName().getValue() == axis)
+      list.push_back(static_cast<int>(i));
+  return list;
+}
+
+void ShardingContext::apply(ShardRuleAttr rule, NamedTensorType type, llvm::StringSet<> *skip,
+                            Sharding &sharding) const {
+  for (StringAttr axis : rule.getAxes()) {
+    if (skip && skip->contains(axis.getValue()))
+      continue;
+    SmallVector<int> free;
+    for (int atom : atomsOf(axis))
+      if (!sharding.uses(atom))
+        free.push_back(atom);
+    bool done = false;
+    for (ArrayAttr dims : rule.getAlternatives()) {
+      for (Attribute dim : dims) {
+        // A compound's first atom takes the ranks it can use, the next the rest.
+        // An atom that this tensor lacks (no group in the kv projections) takes
+        // its ranks too: the tensor is replicated over them.
+        auto parts = cast<ArrayAttr>(dim);
+        bool any = llvm::any_of(parts.getAsValueRange<StringAttr>(),
+                                [&](StringRef name) { return type.hasDim(name); });
+        if (!any)
+          continue;
+        int64_t total = sizeOf(free), pre = 1;
+        size_t next = 0;
+        for (StringRef name : parts.getAsValueRange<StringAttr>()) {
+          int64_t i = type.indexOf(name);
+          int64_t size = i >= 0 ? type.getSizes()[i] : dimSizes.lookup(name);
+          int64_t share = parts.size() == 1 ? total : shareOfMajor(size, 1, total / pre);
+          int64_t taken = 1;
+          while (next < free.size() && taken < share) {
+            if (i >= 0)
+              sharding.dims[i].push_back(free[next]);
+            taken *= atoms[free[next++]].size;
+          }
+          pre *= taken;
+        }
+        done = true;
+        break;
+      }
+      if (done)
+        break;
+    }
+  }
+}
+
+Sharding ShardingContext::target(NamedTensorType type, ArrayAttr pin, ArrayAttr pinnedAxes) const {
+  Sharding sharding;
+  sharding.dims.resize(type.getRank());
+  llvm::StringSet<> skip;
+  if (pin) {
+    for (Attribute a : pin)
+      if (auto rule = dyn_cast<ShardRuleAttr>(a)) {
+        apply(rule, type, nullptr, sharding);
+        for (StringAttr axis : rule.getAxes())
+          skip.insert(axis.getValue());
+      }
+    if (pinnedAxes)
+      for (StringRef axis : pinnedAxes.getAsValueRange<StringAttr>())
+        skip.insert(axis);
+  }
+  for (Attribute a : plan)
+    apply(llvm::cast<ShardRuleAttr>(a), type, &skip, sharding);
+  return sharding;
+}
+
+ArrayAttr ShardingContext::axes(ArrayRef<int> list) const {
+  SmallVector<Attribute> attrs;
+  for (int a : list)
+    attrs.push_back(atoms[a].axis);
+  return ArrayAttr::get(context, attrs);
+}
+
+std::string ShardingContext::text(ArrayRef<int> list) const {
+  std::string text;
+  for (int a : list) {
+    AxisAttr axis = atoms[a].axis;
+    text += (text.empty() ? "" : ", ") + axis.getName().str();
+    if (axis.getSize())
+      text += ":(" + std::to_string(axis.getPre()) + ")" + std::to_string(axis.getSize());
+  }
+  return text;
+}
+
+ShardingAttr ShardingContext::toAttr(const Sharding &sharding) const {
+  SmallVector<ArrayAttr> dims;
+  for (auto &d : sharding.dims)
+    dims.push_back(axes(d));
+  return ShardingAttr::get(context, dims, sharding.reduction, axes(sharding.unreduced));
+}
+
+Sharding ShardingContext::fromAttr(ShardingAttr attr, int64_t rank) const {
+  Sharding sharding;
+  sharding.dims.resize(rank);
+  if (!attr)
+    return sharding;
+  auto find = [&](ArrayAttr list, SmallVectorImpl<int> &out) {
+    for (Attribute a : list)
+      for (auto [i, atom] : llvm::enumerate(atoms))
+        if (atom.axis == a)
+          out.push_back(static_cast<int>(i));
+  };
+  for (auto [i, list] : llvm::enumerate(attr.getDims()))
+    find(list, sharding.dims[i]);
+  find(attr.getUnreduced(), sharding.unreduced);
+  sharding.reduction = attr.getReduction();
+  return sharding;
+}

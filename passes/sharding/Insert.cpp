@@ -1,0 +1,437 @@
+//===- Insert.cpp - splits each op, places reductions and reshards --------===//
+// Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//===----------------------------------------------------------------------===//
+//
+// Each op is decided from its declared rule alone:
+//
+//   which factor an axis splits   One that an operand or the wanted result has the
+//                                 axis on. Of several, the one that moves the
+//                                 fewest bytes (operands to what the factor needs,
+//                                 the result to where it is wanted).
+//   where a sum is reduced        At once, unless its only user is an op through
+//                                 which sums pass and that gains by it: it adds two
+//                                 such sums, or gives something smaller.
+//
+// The function is rebuilt: types carry shardings from here on.
+//
+//===----------------------------------------------------------------------===//
+#include "passes/Passes.h"
+#include "passes/sharding/Sharding.h"
+
+#include "mlir/IR/IRMapping.h"
+
+using namespace mlir;
+using namespace cleave;
+
+namespace cleave {
+#define GEN_PASS_DEF_CLEAVEINSERTCOLLECTIVES
+#include "passes/sharding/Passes.h.inc"
+} // namespace cleave
+
+namespace {
+
+constexpr int kNoFactor = -1;
+
+class Inserter {
+public:
+  Inserter(const ShardingContext &context, MLIRContext *mlir) : context(context), b(mlir) {}
+
+  LogicalResult run(func::FuncOp function);
+
+private:
+  struct Decision {
+    /// For each factor its atoms, major first.
+    SmallVector<SmallVector<int, 2>> factors;
+    /// Operands whose pending sum passes through, and over what.
+    SmallVector<int> passing;
+    SmallVector<int, 2> passed;
+    Reduction passedKind = Reduction::Sum;
+  };
+
+  LogicalResult block(Block &from);
+  LogicalResult op(Operation *op);
+  LogicalResult shardable(ShardableOpInterface op);
+  LogicalResult repeat(RepeatOp op);
+
+  Decision decide(ShardableOpInterface op, const ShardingRule &rule);
+  double costOf(ShardableOpInterface op, const ShardingRule &rule, int atom, int factor);
+  bool decidePassing(ShardableOpInterface op, const ShardingRule &rule, Decision &decision);
+
+  Sharding wanted(Operation *op, unsigned result) {
+    auto list = op->getAttrOfType<ArrayAttr>(kSharding);
+    auto type = tensorOf(op->getResult(result));
+    auto attr = list ? dyn_cast<ShardingAttr>(list[result]) : ShardingAttr();
+    return attr ? context.fromAttr(attr, type.getRank()) : context.target(type);
+  }
+  Value now(Value old) { return map.lookup(old); }
+  Sharding shardingOf(Value old) { return context.of(tensorOf(now(old))); }
+  Attribute phase(Operation *op) { return op->getAttr(kPhase); }
+
+  /// Reduces and moves the current value of `old` to `to`; remembers it when it is
+  /// the whole value's place that changes.
+  Value moved(Value old, const Sharding &to, Operation *user, StringRef why) {
+    return reshard(b, user->getLoc(), context, now(old), to, why, phase(user));
+  }
+  /// A value whose sum is still pending becomes its wanted self, for all users.
+  void settle(Value old, const Sharding &to, Operation *at, StringRef why) {
+    map.map(old, reshard(b, at->getLoc(), context, now(old), to, why, phase(at)));
+  }
+
+  const ShardingContext &context;
+  OpBuilder b;
+  IRMapping map;
+  llvm::DenseMap<Value, std::string> pendingWhy; ///< by old value: what left it unreduced
+};
+
+std::string opText(Operation *op) { return op->getName().stripDialect().str(); }
+
+/// Bytes that a collective over `atoms` moves for a tensor (ring, per rank).
+double bytesOf(NamedTensorType type) {
+  return static_cast<double>(type.getNumElements()) * type.getElementBytes();
+}
+
+double Inserter::costOf(ShardableOpInterface op, const ShardingRule &rule, int atom, int factor) {
+  double p = static_cast<double>(context.getAtoms()[atom].size);
+  double share = (p - 1) / p, cost = 0;
+  for (auto [i, v] : llvm::enumerate(op->getOperands())) {
+    if (!isa<NamedTensorType>(v.getType()))
+      continue;
+    Sharding have = shardingOf(v);
+    int at = kNoFactor, needs = kNoFactor;
+    bool known = false;
+    for (auto [d, f] : llvm::enumerate(rule.operands[i])) {
+      if (llvm::is_contained(have.dims[d], atom)) {
+        at = f;
+        known = true;
+      }
+      if (f == factor)
+        needs = f;
+    }
+    if (known && at != factor)
+      cost += bytesOf(tensorOf(v)) * share / (needs == kNoFactor ? 1 : p);
+  }
+  for (unsigned r = 0; r < op->getNumResults(); ++r) {
+    Sharding want = wanted(op, r);
+    bool onFactor = false, wantedSomewhere = false;
+    for (auto [d, f] : llvm::enumerate(rule.results[r])) {
+      wantedSomewhere |= llvm::is_contained(want.dims[d], atom);
+      if (f == factor)
+        onFactor = true;
+      if (f == factor && llvm::is_contained(want.dims[d], atom))
+        goto next;
+    }
+    {
+      double bytes = bytesOf(tensorOf(op->getResult(r)));
+      bool sums = rule.factors[factor].kind != FactorKind::Parallel;
+      if (sums)
+        cost += bytes * share * (wantedSomewhere ? 1 : 2);
+      else if (onFactor)
+        cost += bytes * share / (wantedSomewhere ? p : 1);
+    }
+  next:;
+  }
+  return cost;
+}
+
+bool Inserter::decidePassing(ShardableOpInterface op, const ShardingRule &rule,
+                             Decision &decision) {
+  std::vector<int> pending;
+  for (auto [i, v] : llvm::enumerate(op->getOperands()))
+    if (isa<NamedTensorType>(v.getType()) && !shardingOf(v).unreduced.empty())
+      pending.push_back(static_cast<int>(i));
+  if (pending.empty())
+    return false;
+  Sharding first = shardingOf(op->getOperand(pending[0]));
+  for (int i : pending) {
+    Sharding s = shardingOf(op->getOperand(i));
+    if (s.unreduced != first.unreduced || s.reduction != first.reduction)
+      return false;
+  }
+  if (first.reduction != Reduction::Sum || !llvm::is_contained(rule.sumPasses, pending))
+    return false;
+  double in = 0;
+  for (int i : pending)
+    in += bytesOf(tensorOf(op->getOperand(i)));
+  double out = 0;
+  for (Value r : op->getResults())
+    out += bytesOf(tensorOf(r));
+  if (out >= in)
+    return false;
+  decision.passing.assign(pending.begin(), pending.end());
+  decision.passed = first.unreduced;
+  decision.passedKind = first.reduction;
+  return true;
+}
+
+Inserter::Decision Inserter::decide(ShardableOpInterface op, const ShardingRule &rule) {
+  Decision decision;
+  decision.factors.resize(rule.factors.size());
+  decidePassing(op, rule, decision);
+
+  // Atoms in the order in which operands and wanted results have them, so that a
+  // factor's list keeps that order.
+  SmallVector<SmallVector<std::pair<int, double>>> candidates(context.getAtoms().size());
+  SmallVector<int> order;
+  auto offer = [&](int atom, int factor) {
+    FactorKind kind = rule.factors[factor].kind;
+    if (kind == FactorKind::Blocked || kind == FactorKind::Partial ||
+        llvm::is_contained(decision.passed, atom))
+      return;
+    if (!llvm::is_contained(order, atom))
+      order.push_back(atom);
+    for (auto &c : candidates[atom])
+      if (c.first == factor)
+        return;
+    candidates[atom].push_back({factor, 0});
+  };
+  for (unsigned r = 0; r < op->getNumResults(); ++r) {
+    Sharding want = wanted(op, r);
+    for (auto [d, f] : llvm::enumerate(rule.results[r]))
+      for (int atom : want.dims[d])
+        offer(atom, f);
+  }
+  for (auto [i, v] : llvm::enumerate(op->getOperands())) {
+    if (!isa<NamedTensorType>(v.getType()))
+      continue;
+    Sharding have = shardingOf(v);
+    for (auto [d, f] : llvm::enumerate(rule.operands[i]))
+      for (int atom : have.dims[d])
+        offer(atom, f);
+  }
+  for (int atom : order) {
+    int best = candidates[atom][0].first;
+    if (candidates[atom].size() > 1) {
+      double least = costOf(op, rule, atom, best);
+      for (auto &c : ArrayRef(candidates[atom]).drop_front())
+        if (double cost = costOf(op, rule, atom, c.first); cost < least) {
+          least = cost;
+          best = c.first;
+        }
+    }
+    decision.factors[best].push_back(atom);
+  }
+  return decision;
+}
+
+LogicalResult Inserter::shardable(ShardableOpInterface op) {
+  ShardingRule rule = op.getShardingRule();
+  Decision decision = decide(op, rule);
+  OperationState state(op->getLoc(), op->getName());
+  for (auto [i, v] : llvm::enumerate(op->getOperands())) {
+    auto type = dyn_cast<NamedTensorType>(v.getType());
+    if (!type) {
+      state.operands.push_back(now(v));
+      continue;
+    }
+    Sharding need;
+    need.dims.resize(type.getRank());
+    for (auto [d, f] : llvm::enumerate(rule.operands[i]))
+      need.dims[d] = decision.factors[f];
+    if (llvm::is_contained(decision.passing, static_cast<int>(i))) {
+      need.unreduced = decision.passed;
+      need.reduction = decision.passedKind;
+    }
+    std::string why = pendingWhy.lookup(v);
+    if (why.empty() || shardingOf(v).unreduced.empty())
+      why = opText(op) + " needs it so";
+    state.operands.push_back(moved(v, need, op, why));
+  }
+  // What the op leaves unreduced.
+  SmallVector<int, 2> unreduced(decision.passed);
+  Reduction kind = decision.passedKind;
+  std::string left;
+  for (auto [f, atoms] : llvm::enumerate(decision.factors)) {
+    const Factor &factor = rule.factors[f];
+    if (atoms.empty() || factor.kind == FactorKind::Parallel)
+      continue;
+    Reduction own = factor.kind == FactorKind::Max   ? Reduction::Max
+                    : factor.kind == FactorKind::Min ? Reduction::Min
+                                                     : Reduction::Sum;
+    if (!unreduced.empty() && own != kind)
+      return op->emitOpError() << "would be left with a " << stringifyReduction(own) << " and a "
+                               << stringifyReduction(kind) << " at once";
+    kind = own;
+    unreduced.append(atoms);
+    left += (left.empty() ? "" : ", ") + factor.name;
+  }
+  for (unsigned r = 0; r < op->getNumResults(); ++r) {
+    auto type = cast<NamedTensorType>(op->getResult(r).getType());
+    Sharding made;
+    made.dims.resize(type.getRank());
+    for (auto [d, f] : llvm::enumerate(rule.results[r]))
+      made.dims[d] = decision.factors[f];
+    made.unreduced = unreduced;
+    made.reduction = kind;
+    state.types.push_back(type.withSharding(context.toAttr(made)));
+  }
+  for (NamedAttribute a : op->getAttrs())
+    if (a.getName() != kSharding)
+      state.attributes.push_back(a);
+  Operation *made = b.create(state);
+  std::string why;
+  if (!left.empty())
+    why = opText(op) + " over the split " + left + " leaves a partial " +
+          stringifyReduction(kind).str();
+  for (int i : decision.passing)
+    if (why.empty())
+      why = pendingWhy.lookup(op->getOperand(i));
+  for (auto [r, old] : llvm::enumerate(op->getResults())) {
+    map.map(old, made->getResult(r));
+    Sharding have = shardingOf(old), want = wanted(op, r);
+    if (have.unreduced.empty()) {
+      // Moved at once when something needs it there; else users decide.
+      if (!(have == want))
+        settle(old, want, op, "the plan wants it so");
+      continue;
+    }
+    pendingWhy[old] = why;
+    // A pending sum goes on only into one user of this block that may take it.
+    bool mayWait = false;
+    if (old.hasOneUse() && kind == Reduction::Sum)
+      if (Operation *user = *old.getUsers().begin(); user->getBlock() == op->getBlock())
+        if (auto next = dyn_cast<ShardableOpInterface>(user)) {
+          unsigned position = old.getUses().begin()->getOperandNumber();
+          for (const std::vector<int> &set : next.getShardingRule().sumPasses)
+            mayWait |= llvm::is_contained(set, static_cast<int>(position));
+        }
+    if (!mayWait)
+      settle(old, want, op, why);
+  }
+  return success();
+}
+
+LogicalResult Inserter::repeat(RepeatOp old) {
+  auto regionShardings = old->getAttrOfType<ArrayAttr>("cleave.region_sharding");
+  auto argTarget = [&](BlockArgument arg) {
+    auto type = tensorOf(arg);
+    auto attr = regionShardings ? dyn_cast<ShardingAttr>(regionShardings[arg.getArgNumber()])
+                                : ShardingAttr();
+    return attr ? context.fromAttr(attr, type.getRank()) : context.target(type);
+  };
+  SmallVector<Value> inits, stacked;
+  for (auto [arg, init] : llvm::zip_equal(old.getCarried(), old.getInits()))
+    inits.push_back(moved(init, argTarget(arg), old, "carried through the repeat"));
+  for (auto [arg, stack] : llvm::zip_equal(old.getSlices(), old.getStacked())) {
+    Sharding slice = argTarget(arg), whole;
+    whole.dims.emplace_back();
+    whole.dims.append(slice.dims.begin(), slice.dims.end());
+    stacked.push_back(moved(stack, whole, old, "a layer of it is used so"));
+  }
+  // Outputs are stacked as the plan wants one layer's value.
+  SmallVector<Type> outputTypes;
+  SmallVector<Sharding> outputs;
+  for (unsigned i = old.getNumCarried(); i < old.getNumResults(); ++i) {
+    Sharding whole = wanted(old, i), slice = whole;
+    slice.dims.erase(slice.dims.begin());
+    outputs.push_back(slice);
+    outputTypes.push_back(tensorOf(old.getResult(i)).withSharding(context.toAttr(whole)));
+  }
+  auto made = RepeatOp::create(b, old.getLoc(), old.getDim(), old.getCount(), old.getReverse(),
+                               inits, stacked, outputTypes);
+  for (NamedAttribute a : old->getDiscardableAttrs())
+    if (a.getName() != kSharding && a.getName() != "cleave.region_sharding")
+      made->setAttr(a.getName(), a.getValue());
+  Block &body = made.getBody().front();
+  for (auto [from, to] : llvm::zip_equal(old.getBody().getArguments(), body.getArguments())) {
+    map.map(from, to);
+    // A slice's type comes from the stack's: with its sharding.
+    if (from.getArgNumber() > old.getNumCarried())
+      to.setType(tensorOf(from).withSharding(context.toAttr(argTarget(from))));
+  }
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToEnd(&body);
+  if (failed(block(old.getBody().front())))
+    return failure();
+  YieldOp yield = old.getYield();
+  SmallVector<Value> yielded;
+  for (auto [i, v] : llvm::enumerate(yield.getOperands())) {
+    Sharding to = i < old.getNumCarried() ? argTarget(old.getCarried()[i])
+                                          : outputs[i - old.getNumCarried()];
+    std::string why = pendingWhy.lookup(v);
+    yielded.push_back(reshard(b, yield.getLoc(), context, now(v), to,
+                              why.empty() ? "carried to the next layer" : StringRef(why),
+                              phase(old)));
+  }
+  YieldOp::create(b, yield.getLoc(), yielded);
+  for (auto [from, to] : llvm::zip_equal(old.getResults(), made.getResults()))
+    map.map(from, to);
+  return success();
+}
+
+LogicalResult Inserter::op(Operation *op) {
+  if (auto r = dyn_cast<RepeatOp>(op))
+    return repeat(r);
+  if (auto s = dyn_cast<ShardableOpInterface>(op))
+    return shardable(s);
+  return op->emitOpError() << "doesn't say how it may be split";
+}
+
+LogicalResult Inserter::block(Block &from) {
+  for (Operation &o : from.without_terminator())
+    if (failed(op(&o)))
+      return failure();
+  return success();
+}
+
+LogicalResult Inserter::run(func::FuncOp function) {
+  Block &old = function.getBody().front();
+  auto *fresh = new Block;
+  SmallVector<Type> argTypes, resultTypes;
+  for (BlockArgument arg : old.getArguments()) {
+    Type type = arg.getType();
+    if (auto t = dyn_cast<NamedTensorType>(type))
+      if (auto s = function.getArgAttrOfType<ShardingAttr>(arg.getArgNumber(), kSharding))
+        type = t.withSharding(s);
+    argTypes.push_back(type);
+    map.map(arg, fresh->addArgument(type, arg.getLoc()));
+  }
+  function.getBody().push_back(fresh);
+  b.setInsertionPointToEnd(fresh);
+  if (failed(block(old))) {
+    fresh->dropAllUses();
+    return failure();
+  }
+  auto ret = cast<func::ReturnOp>(old.getTerminator());
+  SmallVector<Value> results;
+  for (auto [i, v] : llvm::enumerate(ret.getOperands())) {
+    Sharding to = shardingOf(v);
+    to.unreduced.clear();
+    if (auto s = function.getResultAttrOfType<ShardingAttr>(i, kSharding))
+      to = context.fromAttr(s, tensorOf(v).getRank());
+    std::string why = pendingWhy.lookup(v);
+    results.push_back(reshard(b, ret.getLoc(), context, now(v), to,
+                              why.empty() ? "returned" : StringRef(why),
+                              v.getDefiningOp() ? phase(v.getDefiningOp()) : Attribute()));
+    resultTypes.push_back(results.back().getType());
+  }
+  func::ReturnOp::create(b, ret.getLoc(), results);
+  old.dropAllDefinedValueUses();
+  old.erase();
+  function.setType(FunctionType::get(b.getContext(), argTypes, resultTypes));
+  for (unsigned i = 0; i < argTypes.size(); ++i)
+    function.removeArgAttr(i, kSharding);
+  for (unsigned i = 0; i < resultTypes.size(); ++i)
+    function.removeResultAttr(i, b.getStringAttr(kSharding));
+  return success();
+}
+
+struct InsertCollectives : cleave::impl::CleaveInsertCollectivesBase<InsertCollectives> {
+  void runOnOperation() override {
+    if (failed(insertCollectives(getOperation())))
+      signalPassFailure();
+  }
+};
+
+} // namespace
+
+LogicalResult cleave::insertCollectives(ModuleOp module) {
+  FailureOr<ShardingContext> context = ShardingContext::create(module);
+  if (failed(context))
+    return failure();
+  for (auto function : llvm::make_early_inc_range(module.getOps<func::FuncOp>()))
+    if (!function.isExternal())
+      if (failed(Inserter(*context, module.getContext()).run(function)))
+        return failure();
+  return success();
+}

@@ -1,0 +1,357 @@
+//===- Partition.cpp - one rank's program ---------------------------------===//
+// Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//===----------------------------------------------------------------------===//
+//
+// Types become local: blocks of ceil(n/p), the same on all ranks. Ops that need to
+// know where their shard begins get offsets. Where n is no multiple of p the last
+// ranks' blocks end in padding, and a value that is summed (or maximised) over
+// such a dim is masked first, unless its padding is known to be zero.
+//
+//===----------------------------------------------------------------------===//
+#include "passes/Passes.h"
+#include "passes/sharding/Sharding.h"
+
+#include "mlir/IR/IRMapping.h"
+
+#include <limits>
+
+using namespace mlir;
+using namespace cleave;
+
+namespace cleave {
+#define GEN_PASS_DEF_CLEAVEPARTITION
+#include "passes/sharding/Passes.h.inc"
+} // namespace cleave
+
+namespace {
+
+class Partitioner {
+public:
+  Partitioner(const ShardingContext &context, func::FuncOp function)
+      : context(context), function(function), b(function.getContext()) {}
+
+  LogicalResult run();
+
+private:
+  using Key = std::pair<Value, unsigned>;
+
+  NamedTensorType local(NamedTensorType type) {
+    Sharding s = context.of(type);
+    SmallVector<int64_t> sizes;
+    for (auto [size, atoms] : llvm::zip_equal(type.getSizes(), s.dims))
+      sizes.push_back(context.block(size, atoms));
+    return NamedTensorType::get(type.getContext(), type.getElementType(), type.getNames(), sizes,
+                                {});
+  }
+  bool uneven(NamedTensorType type, unsigned dim) {
+    Sharding s = context.of(type);
+    return type.getSizes()[dim] % context.sizeOf(s.dims[dim]) != 0;
+  }
+  void block(Block &from);
+  void visit(Operation *op);
+  void shardable(ShardableOpInterface op);
+  void repeat(RepeatOp op);
+
+  /// Whether the padding of a dim of the (sharded) value is known to be zero.
+  bool isZeroPadded(Value v, unsigned dim, int depth = 0);
+  Value masked(Value old, Value value, ArrayRef<unsigned> dims, double fill, Operation *at);
+  Value offset(int64_t size, ArrayRef<int> atoms);
+  Value extent(int64_t size, ArrayRef<int> atoms);
+
+  const ShardingContext &context;
+  func::FuncOp function;
+  OpBuilder b;
+  IRMapping map;
+  Block *entry = nullptr;
+  llvm::DenseMap<std::pair<Attribute, int64_t>, Value> offsets, extents;
+  llvm::DenseMap<Key, bool> zeroPadded;
+  llvm::DenseMap<std::tuple<Value, Attribute, bool>, Value> masks;
+};
+
+Value Partitioner::offset(int64_t size, ArrayRef<int> atoms) {
+  int64_t block = context.block(size, atoms);
+  if (atoms.empty())
+    block = 0;
+  Value &v = offsets[{context.axes(atoms), block}];
+  if (!v) {
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(entry);
+    v = ShardOffsetOp::create(b, function.getLoc(), b.getIndexType(), context.axes(atoms), block);
+  }
+  return v;
+}
+
+Value Partitioner::extent(int64_t size, ArrayRef<int> atoms) {
+  Value &v = extents[{context.axes(atoms), size}];
+  if (!v) {
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(entry);
+    v = ShardExtentOp::create(b, function.getLoc(), b.getIndexType(), context.axes(atoms),
+                              context.block(size, atoms), size);
+  }
+  return v;
+}
+
+bool Partitioner::isZeroPadded(Value v, unsigned dim, int depth) {
+  if (!uneven(tensorOf(v), dim))
+    return true;
+  auto it = zeroPadded.find({v, dim});
+  if (it != zeroPadded.end())
+    return it->second;
+  if (depth > 64)
+    return false;
+  StringRef name = tensorOf(v).getNames()[dim].getValue();
+  // A dim of an operand that the result's dim comes from, unless it lacks it.
+  auto operandPadded = [&](Value operand) {
+    int64_t d = tensorOf(operand).indexOf(name);
+    return d >= 0 && isZeroPadded(operand, d, depth + 1);
+  };
+  bool zero = false;
+  if (auto arg = dyn_cast<BlockArgument>(v)) {
+    Operation *owner = arg.getOwner()->getParentOp();
+    if (auto f = dyn_cast<func::FuncOp>(owner)) {
+      auto role = f.getArgAttrOfType<StringAttr>(arg.getArgNumber(), kRole);
+      zero = role && (role.getValue() == "param" || role.getValue() == "state");
+    } else if (auto r = dyn_cast<RepeatOp>(owner); r && arg.getArgNumber() > r.getNumCarried()) {
+      zero = isZeroPadded(r.getStacked()[arg.getArgNumber() - 1 - r.getNumCarried()], dim + 1,
+                          depth + 1);
+    }
+  } else {
+    Operation *op = v.getDefiningOp();
+    if (isa<MulOp>(op)) {
+      // Zero times the padding of the other side, which might not be finite.
+      Value x = op->getOperand(0), y = op->getOperand(1);
+      bool xHas = tensorOf(x).hasDim(name), yHas = tensorOf(y).hasDim(name);
+      zero = (!xHas || operandPadded(x)) && (!yHas || operandPadded(y));
+    } else if (isa<AddOp, SubOp>(op)) {
+      zero = operandPadded(op->getOperand(0)) && operandPadded(op->getOperand(1));
+    } else if (isa<NegOp, CastOp, BroadcastOp, StopGradientOp, BarrierOp, PinOp, AllReduceOp,
+                   AllGatherOp, ShardSliceOp, ReduceScatterOp, AllToAllOp>(op)) {
+      zero = operandPadded(op->getOperand(0)) || isa<ReduceScatterOp, ShardSliceOp>(op);
+      if (auto s = dyn_cast<ShardSliceOp>(op))
+        zero = s.getDim() == name || operandPadded(op->getOperand(0));
+      if (auto s = dyn_cast<ReduceScatterOp>(op))
+        zero = s.getDim() == name || operandPadded(op->getOperand(0));
+    } else if (isa<ContractOp>(op)) {
+      zero = operandPadded(op->getOperand(0)) || operandPadded(op->getOperand(1));
+    } else if (auto r = dyn_cast<ReduceOp>(op)) {
+      zero = r.getReduction() == Reduction::Sum && operandPadded(op->getOperand(0));
+    }
+  }
+  zeroPadded[{v, dim}] = zero;
+  return zero;
+}
+
+Value Partitioner::masked(Value old, Value value, ArrayRef<unsigned> dims, double fill,
+                          Operation *at) {
+  NamedTensorType type = tensorOf(old);
+  Sharding s = context.of(type);
+  SmallVector<Value> valid;
+  SmallVector<StringRef> names;
+  for (unsigned d : dims) {
+    valid.push_back(extent(type.getSizes()[d], s.dims[d]));
+    names.push_back(type.getNames()[d].getValue());
+  }
+  auto op = MaskPaddingOp::create(b, at->getLoc(), value.getType(), value, valid,
+                                  b.getStrArrayAttr(names), b.getF64FloatAttr(fill));
+  if (Attribute phase = at->getAttr(kPhase))
+    op->setAttr(kPhase, phase);
+  return op;
+}
+
+void Partitioner::shardable(ShardableOpInterface op) {
+  ShardingRule rule = op.getShardingRule();
+  SmallVector<Value> operands;
+  for (auto [i, v] : llvm::enumerate(op->getOperands())) {
+    Value value = map.lookup(v);
+    auto type = dyn_cast<NamedTensorType>(v.getType());
+    if (type) {
+      // Padding along what is summed must not count.
+      SmallVector<unsigned> dims;
+      double fill = 0;
+      for (auto [d, f] : llvm::enumerate(rule.operands[i])) {
+        FactorKind kind = rule.factors[f].kind;
+        if (kind == FactorKind::Parallel || !uneven(type, d) || !type.isFloat())
+          continue;
+        // Ids never point into the table's padding.
+        if (rule.factors[f].needsOffset)
+          continue;
+        double neutral = kind == FactorKind::Max   ? -std::numeric_limits<double>::infinity()
+                         : kind == FactorKind::Min ? std::numeric_limits<double>::infinity()
+                                                   : 0;
+        if (neutral == 0 && isZeroPadded(v, d))
+          continue;
+        dims.push_back(d);
+        fill = neutral;
+      }
+      if (!dims.empty())
+        value = masked(v, value, dims, fill, op);
+    }
+    operands.push_back(value);
+  }
+  if (isa<PinOp>(op.getOperation())) {
+    map.map(op->getResult(0), operands[0]);
+    return;
+  }
+  SmallVector<Type> types;
+  for (Value r : op->getResults())
+    types.push_back(local(tensorOf(r)));
+  // Offsets, when any of the factors that need one is split.
+  SmallVector<Value> starts;
+  bool split = false;
+  for (auto [f, factor] : llvm::enumerate(rule.factors)) {
+    if (!factor.needsOffset)
+      continue;
+    SmallVector<int, 2> atoms;
+    auto look = [&](ValueRange values, ArrayRef<std::vector<int>> dims) {
+      for (auto [v, list] : llvm::zip(values, dims))
+        for (auto [d, g] : llvm::enumerate(list))
+          if (g == static_cast<int>(f))
+            atoms = context.of(tensorOf(v)).dims[d];
+    };
+    look(op->getOperands().take_front(rule.operands.size()), rule.operands);
+    look(op->getResults(), rule.results);
+    split |= !atoms.empty();
+    starts.push_back(offset(factor.size, atoms));
+  }
+  OperationState state(op->getLoc(), op->getName());
+  state.addTypes(types);
+  state.addAttributes(op->getAttrs());
+  if (split)
+    operands.append(starts);
+  state.addOperands(operands);
+  if (auto attention = dyn_cast<AttentionOp>(op.getOperation()); attention && split) {
+    SmallVector<int32_t> segments(
+        op->getAttrOfType<DenseI32ArrayAttr>("operandSegmentSizes").asArrayRef());
+    segments.back() = static_cast<int32_t>(starts.size());
+    state.attributes.set("operandSegmentSizes", b.getDenseI32ArrayAttr(segments));
+  }
+  Operation *made = b.create(state);
+  map.map(op->getResults(), made->getResults());
+}
+
+void Partitioner::repeat(RepeatOp old) {
+  SmallVector<Value> inits, stacked;
+  SmallVector<Type> outputs;
+  for (Value v : old.getInits())
+    inits.push_back(map.lookup(v));
+  for (Value v : old.getStacked())
+    stacked.push_back(map.lookup(v));
+  for (unsigned i = old.getNumCarried(); i < old.getNumResults(); ++i)
+    outputs.push_back(local(tensorOf(old.getResult(i))));
+  auto made = RepeatOp::create(b, old.getLoc(), old.getDim(), old.getCount(), old.getReverse(),
+                               inits, stacked, outputs);
+  made->setDiscardableAttrs(old->getDiscardableAttrDictionary());
+  map.map(old.getBody().getArguments(), made.getBody().getArguments());
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToEnd(&made.getBody().front());
+  block(old.getBody().front());
+  SmallVector<Value> yielded;
+  for (Value v : old.getYield().getOperands())
+    yielded.push_back(map.lookup(v));
+  YieldOp::create(b, old.getYield().getLoc(), yielded);
+  map.map(old.getResults(), made.getResults());
+}
+
+void Partitioner::visit(Operation *op) {
+  if (auto r = dyn_cast<RepeatOp>(op))
+    return repeat(r);
+  if (auto s = dyn_cast<ShardableOpInterface>(op))
+    return shardable(s);
+  // Collectives and shard slices: local types, and for slices their offset.
+  OperationState state(op->getLoc(), op->getName());
+  for (Value v : op->getOperands())
+    state.operands.push_back(map.lookup(v));
+  for (Value r : op->getResults())
+    state.types.push_back(local(tensorOf(r)));
+  state.addAttributes(op->getAttrs());
+  if (auto slice = dyn_cast<ShardSliceOp>(op)) {
+    // Within what this rank has of the dim: only the new axes count.
+    NamedTensorType to = tensorOf(slice.getResult());
+    int64_t d = to.indexOf(slice.getDim());
+    Sharding from = context.of(tensorOf(slice.getOperand())), made = context.of(to);
+    SmallVector<int, 2> added(made.dims[d].begin() + from.dims[d].size(), made.dims[d].end());
+    int64_t block = context.block(to.getSizes()[d], made.dims[d]);
+    Value &v = offsets[{context.axes(added), block}];
+    if (!v) {
+      OpBuilder::InsertionGuard guard(b);
+      b.setInsertionPointToStart(entry);
+      v = ShardOffsetOp::create(b, function.getLoc(), b.getIndexType(), context.axes(added), block);
+    }
+    state.operands.push_back(v);
+  }
+  Operation *made = b.create(state);
+  map.map(op->getResults(), made->getResults());
+}
+
+void Partitioner::block(Block &from) {
+  for (Operation &op : from.without_terminator())
+    visit(&op);
+}
+
+LogicalResult Partitioner::run() {
+  Block &old = function.getBody().front();
+  SmallVector<Attribute> layouts;
+  SmallVector<Type> argTypes, resultTypes;
+  entry = new Block;
+  for (BlockArgument arg : old.getArguments()) {
+    layouts.push_back(TypeAttr::get(arg.getType()));
+    argTypes.push_back(local(tensorOf(arg)));
+    map.map(arg, entry->addArgument(argTypes.back(), arg.getLoc()));
+  }
+  function.getBody().push_back(entry);
+  b.setInsertionPointToEnd(entry);
+  block(old);
+  auto ret = cast<func::ReturnOp>(old.getTerminator());
+  llvm::DenseSet<int64_t> donated;
+  for (unsigned i = 0; i < function.getNumArguments(); ++i)
+    if (auto to = function.getArgAttrOfType<IntegerAttr>(i, kDonatedTo))
+      donated.insert(to.getInt());
+  SmallVector<Value> results;
+  for (auto [i, v] : llvm::enumerate(ret.getOperands())) {
+    Value value = map.lookup(v);
+    layouts.push_back(TypeAttr::get(v.getType()));
+    // Params and states keep zeros in their padding from step to step.
+    SmallVector<unsigned> dims;
+    if (donated.contains(static_cast<int64_t>(i)))
+      for (unsigned d = 0; d < tensorOf(v).getRank(); ++d)
+        if (!isZeroPadded(v, d))
+          dims.push_back(d);
+    if (!dims.empty())
+      value = masked(v, value, dims, 0, ret);
+    results.push_back(value);
+    resultTypes.push_back(value.getType());
+  }
+  func::ReturnOp::create(b, ret.getLoc(), results);
+  old.dropAllDefinedValueUses();
+  old.erase();
+  function.setType(FunctionType::get(b.getContext(), argTypes, resultTypes));
+  function->setAttr(kLayouts, b.getArrayAttr(layouts));
+  return success();
+}
+
+struct PartitionPass : cleave::impl::CleavePartitionBase<PartitionPass> {
+  void runOnOperation() override {
+    if (failed(partition(getOperation())))
+      signalPassFailure();
+  }
+};
+
+} // namespace
+
+LogicalResult cleave::partition(ModuleOp module) {
+  FailureOr<ShardingContext> context = ShardingContext::create(module);
+  if (failed(context))
+    return failure();
+  for (auto function : llvm::make_early_inc_range(module.getOps<func::FuncOp>()))
+    if (!function.isExternal() && !function->hasAttr(kLayouts))
+      if (failed(Partitioner(*context, function).run()))
+        return failure();
+  return success();
+}
+
+LogicalResult cleave::shardModule(ModuleOp module) {
+  return success(succeeded(assignShardings(module)) && succeeded(insertCollectives(module)) &&
+                 succeeded(verifyShardings(module)) && succeeded(partition(module)));
+}

@@ -1,0 +1,116 @@
+//===- Sharding.h - from a global program to one rank's ---------*- C++ -*-===//
+// Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//===----------------------------------------------------------------------===//
+//
+//   assign    plan -> where every value is to live      (cleave-assign-shardings)
+//   insert    -> types with shardings, collectives      (cleave-insert-collectives)
+//   verify    every op agrees with its declared rule    (cleave-verify-shardings)
+//   partition -> local sizes, offsets, padding masks    (cleave-partition)
+//
+//===----------------------------------------------------------------------===//
+#pragma once
+
+#include "ir/Dialect.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/BuiltinOps.h"
+
+#include "llvm/ADT/StringMap.h"
+#include "llvm/ADT/StringSet.h"
+
+namespace cleave {
+
+/// All four stages, in place, over every function of the module. The module says
+/// its mesh and plan (kMeshAttr, kPlanAttr); with neither, types stay as they are
+/// and only pins are removed.
+llvm::LogicalResult shardModule(mlir::ModuleOp module);
+
+llvm::LogicalResult assignShardings(mlir::ModuleOp module);
+llvm::LogicalResult insertCollectives(mlir::ModuleOp module);
+llvm::LogicalResult verifyShardings(mlir::ModuleOp module);
+llvm::LogicalResult partition(mlir::ModuleOp module);
+
+/// Result shardings that `assign` decided: array of ShardingAttr on ops (for a
+/// repeat: of its region arguments), ShardingAttr on function arguments/results.
+inline constexpr llvm::StringLiteral kSharding = "cleave.sharding";
+inline constexpr llvm::StringLiteral kPin = "cleave.pin";
+
+/// A smallest part of a mesh axis that this module splits by: the whole axis, or
+/// one of its sub-axes. Shardings are lists of atom numbers, so that nothing
+/// below needs to compare sub-axes.
+struct Atom {
+  AxisAttr axis;
+  int64_t size;
+};
+
+/// A value's sharding in atoms. Dims: major first.
+struct Sharding {
+  llvm::SmallVector<llvm::SmallVector<int, 2>, 4> dims;
+  llvm::SmallVector<int, 2> unreduced;
+  Reduction reduction = Reduction::Sum;
+
+  bool uses(int atom) const {
+    if (llvm::is_contained(unreduced, atom))
+      return true;
+    return llvm::any_of(dims, [&](auto &d) { return llvm::is_contained(d, atom); });
+  }
+  bool operator==(const Sharding &o) const {
+    return dims == o.dims && unreduced == o.unreduced &&
+           (unreduced.empty() || reduction == o.reduction);
+  }
+};
+
+/// The mesh of a module in atoms, and what its plan says.
+class ShardingContext {
+public:
+  static llvm::FailureOr<ShardingContext> create(mlir::ModuleOp module);
+
+  llvm::ArrayRef<Atom> getAtoms() const { return atoms; }
+  int64_t sizeOf(llvm::ArrayRef<int> list) const {
+    int64_t p = 1;
+    for (int a : list)
+      p *= atoms[a].size;
+    return p;
+  }
+  /// What the plan wants for a tensor of these names. `pin`: rules that come first
+  /// (may be null); `pinnedAxes`: axes that only the pin speaks of.
+  Sharding target(NamedTensorType type, mlir::ArrayAttr pin = {},
+                  mlir::ArrayAttr pinnedAxes = {}) const;
+  /// Whether the plan speaks of the dim.
+  bool mentions(llvm::StringRef dim) const { return mentioned.contains(dim); }
+
+  ShardingAttr toAttr(const Sharding &sharding) const;
+  Sharding fromAttr(ShardingAttr attr, int64_t rank) const;
+  Sharding of(NamedTensorType type) const { return fromAttr(type.getSharding(), type.getRank()); }
+  mlir::ArrayAttr axes(llvm::ArrayRef<int> list) const;
+  std::string text(llvm::ArrayRef<int> list) const;
+
+  /// Elements of one rank along a dim.
+  int64_t block(int64_t size, llvm::ArrayRef<int> list) const {
+    int64_t p = sizeOf(list);
+    return (size + p - 1) / p;
+  }
+
+private:
+  llvm::LogicalResult refineAxes(mlir::ModuleOp module);
+  void apply(ShardRuleAttr rule, NamedTensorType type, llvm::StringSet<> *skip,
+             Sharding &sharding) const;
+  llvm::SmallVector<int> atomsOf(llvm::StringRef axis) const;
+
+  mlir::MLIRContext *context = nullptr;
+  MeshAttr mesh;
+  mlir::ArrayAttr plan;
+  llvm::SmallVector<Atom> atoms;
+  llvm::StringSet<> mentioned;
+  llvm::StringMap<int64_t> dimSizes;
+};
+
+/// Moves a value to another sharding of its dims, and reduces what is unreduced.
+/// `why` goes into the collectives. Returns the value itself when there is nothing
+/// to do.
+mlir::Value reshard(mlir::OpBuilder &b, mlir::Location loc, const ShardingContext &context,
+                    mlir::Value value, const Sharding &to, llvm::StringRef why,
+                    mlir::Attribute phase);
+
+} // namespace cleave
