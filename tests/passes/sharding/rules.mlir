@@ -1,0 +1,32 @@
+// Each rule, printed by a pass that does nothing else.
+// RUN: cleave-opt %s --cleave-print-sharding-rules --mlir-print-op-on-diagnostic=false -o /dev/null 2>&1 | FileCheck %s
+
+func.func @rules(%x: !cleave.tensor<f32 [b=2, s=3, k=4]>, %w: !cleave.tensor<f32 [k=4, n=5]>, %bias: !cleave.tensor<f32 [k=4]>,
+                 %ids: !cleave.tensor<i32 [b=2, s=3]>, %seed: !cleave.tensor<i64>, %layer: !cleave.tensor<i32>) {
+  // CHECK: rule: k=4 sum, b=2, s=3, n=5 | [b, s, k] x [k, n] -> [b, s, n] | sum passes {0}, {1}
+  %0 = cleave.contract %x, %w : (!cleave.tensor<f32 [b=2, s=3, k=4]>, !cleave.tensor<f32 [k=4, n=5]>) -> !cleave.tensor<f32 [b=2, s=3, n=5]>
+  // CHECK: rule: b=2, s=3, k=4 | [b, s, k] x [k] -> [b, s, k] | sum passes {0,1}
+  %1 = cleave.add %x, %bias : (!cleave.tensor<f32 [b=2, s=3, k=4]>, !cleave.tensor<f32 [k=4]>) -> !cleave.tensor<f32 [b=2, s=3, k=4]>
+  // CHECK: rule: b=2, s=3, k=4 | [b, s, k] x [k] -> [b, s, k] | sum passes {0}, {1}
+  %2 = cleave.mul %x, %bias : (!cleave.tensor<f32 [b=2, s=3, k=4]>, !cleave.tensor<f32 [k=4]>) -> !cleave.tensor<f32 [b=2, s=3, k=4]>
+  // An exponential commutes with a maximum, not with a sum.
+  // CHECK: rule: b=2, s=3, k=4 | [b, s, k] -> [b, s, k] | max passes {0}
+  %3 = cleave.exp %x : !cleave.tensor<f32 [b=2, s=3, k=4]> -> !cleave.tensor<f32 [b=2, s=3, k=4]>
+  // CHECK: rule: k=4 max, b=2, s=3 | [b, s, k] -> [b, s] | max passes {0}
+  %4 = cleave.reduce max %x over ["k"] : !cleave.tensor<f32 [b=2, s=3, k=4]> -> !cleave.tensor<f32 [b=2, s=3]>
+  // CHECK: rule: k=4 sum offset, b=2, s=3, n=5 | [k, n] x [b, s] -> [b, s, n] | sum passes {0}
+  %5 = cleave.gather %w["k" = %ids] : (!cleave.tensor<f32 [k=4, n=5]>, !cleave.tensor<i32 [b=2, s=3]>) -> !cleave.tensor<f32 [b=2, s=3, n=5]>
+  // CHECK: rule: k=4 offset, n=5, b=2 sum, s=3 sum | [b, s, n] x [b, s] -> [k, n] | sum passes {0}
+  %6 = cleave.scatter_add %5["k" = %ids] : (!cleave.tensor<f32 [b=2, s=3, n=5]>, !cleave.tensor<i32 [b=2, s=3]>) -> !cleave.tensor<f32 [k=4, n=5]>
+  // CHECK: rule: k=4 partial, b=2, s=3 | [b, s, k] -> [b, s, k]
+  %7 = cleave.softmax %x over ["k"] : (!cleave.tensor<f32 [b=2, s=3, k=4]>) -> !cleave.tensor<f32 [b=2, s=3, k=4]>
+  // CHECK: rule: b=2, s=3, k=4 blocked, k2'=2 blocked | [b, s, k] -> [b, s, k2'] | sum passes {0}
+  %8 = cleave.slice %x["k" from 1] : !cleave.tensor<f32 [b=2, s=3, k=4]> -> !cleave.tensor<f32 [b=2, s=3, k2=2]>
+  // CHECK: rule: b=2 offset, k=4 offset | [] x [] x [] -> [b, k]
+  %9 = cleave.random "site" seed %seed step %seed layer %layer {site = 1 : i64, global_sizes = array<i64: 2, 4>} : (!cleave.tensor<i64>, !cleave.tensor<i64>, !cleave.tensor<i32>) -> !cleave.tensor<f32 [b=2, k=4]>
+  // Rounding does not commute with a sum.
+  // CHECK: rule: b=2, s=3, k=4 | [b, s, k] -> [b, s, k]
+  // CHECK-NOT: passes
+  %10 = cleave.cast %x : !cleave.tensor<f32 [b=2, s=3, k=4]> -> !cleave.tensor<bf16 [b=2, s=3, k=4]>
+  return
+}
