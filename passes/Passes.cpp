@@ -4,7 +4,10 @@
 //===----------------------------------------------------------------------===//
 #include "passes/Passes.h"
 
+#include "passes/schedule/Schedule.h"
+
 void cleave::registerCleavePasses() {
   registerDifferentiatePasses();
   registerShardingPasses();
+  registerSchedulePasses();
 }

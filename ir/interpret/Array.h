@@ -20,7 +20,7 @@ namespace cleave {
 struct Array {
   std::vector<int64_t> shape;
   bool integer = false;
-  std::vector<double> reals;  ///< the elements, unless `integer`
+  std::vector<double> reals; ///< the elements, unless `integer`
   std::vector<int64_t> ints; ///< the elements, if `integer`
 
   static Array ofReals(std::vector<int64_t> shape, std::vector<double> values) {

@@ -111,9 +111,9 @@ Array composite::layerNorm(const NamedArray &x, const NamedArray &weight, const 
             });
             variance /= n;
             walk<3>(rows.innerSizes, {xi, wi, bi}, [&](auto at) {
-              y.reals[row[0] + at[0]] = (px[row[0] + at[0]] - mean) / std::sqrt(variance + epsilon) *
-                                            pw[row[1] + at[1]] +
-                                        pb[row[2] + at[2]];
+              y.reals[row[0] + at[0]] =
+                  (px[row[0] + at[0]] - mean) / std::sqrt(variance + epsilon) * pw[row[1] + at[1]] +
+                  pb[row[2] + at[2]];
             });
           });
   return y;
@@ -129,9 +129,8 @@ Array composite::rmsNorm(const NamedArray &x, const NamedArray &weight, const Na
   walk<2>(rows.outerSizes, {x.stridesFor(rows.outer), weight.stridesFor(rows.outer)},
           [&](auto row) {
             double square = 0;
-            walk<1>(rows.innerSizes, {xi}, [&](auto at) {
-              square += px[row[0] + at[0]] * px[row[0] + at[0]];
-            });
+            walk<1>(rows.innerSizes, {xi},
+                    [&](auto at) { square += px[row[0] + at[0]] * px[row[0] + at[0]]; });
             double rms = std::sqrt(square / n + epsilon);
             walk<2>(rows.innerSizes, {xi, wi}, [&](auto at) {
               y.reals[row[0] + at[0]] = px[row[0] + at[0]] / rms * pw[row[1] + at[1]];
@@ -151,11 +150,9 @@ Array composite::softmax(const NamedArray &x, const Names &dims) {
       double v = px[row[0] + at[0]];
       top = std::isnan(v) || v > top ? v : top;
     });
+    walk<1>(rows.innerSizes, {xi}, [&](auto at) { total += std::exp(px[row[0] + at[0]] - top); });
     walk<1>(rows.innerSizes, {xi},
-            [&](auto at) { total += std::exp(px[row[0] + at[0]] - top); });
-    walk<1>(rows.innerSizes, {xi}, [&](auto at) {
-      y.reals[row[0] + at[0]] = std::exp(px[row[0] + at[0]] - top) / total;
-    });
+            [&](auto at) { y.reals[row[0] + at[0]] = std::exp(px[row[0] + at[0]] - top) / total; });
   });
   return y;
 }
@@ -293,8 +290,8 @@ AttentionArrays composite::attention(const NamedArray &q, const NamedArray &k, c
   int64_t keys = k.sizeOf(shape.keyDim), depth = q.sizeOf(shape.depthDim),
           values = v.sizeOf(shape.valueDim);
   auto along = [](const NamedArray &a, const std::string &dim) { return a.stridesFor({dim})[0]; };
-  int64_t qd = along(q, shape.depthDim), kd = along(k, shape.depthDim),
-          kk = along(k, shape.keyDim), vk = along(v, shape.keyDim), vv = along(v, shape.valueDim),
+  int64_t qd = along(q, shape.depthDim), kd = along(k, shape.depthDim), kk = along(k, shape.keyDim),
+          vk = along(v, shape.keyDim), vv = along(v, shape.valueDim),
           mk = along(mask, shape.keyDim), bk = along(bias, shape.keyDim),
           rv = along(result, shape.valueDim);
   // Random numbers are numbered by q's dims without depth, then query, then key.
@@ -356,7 +353,8 @@ AttentionArrays composite::attention(const NamedArray &q, const NamedArray &k, c
                              ? weight / (1 - shape.rate)
                              : 0;
               for (int64_t d = 0; d < values; ++d)
-                out.result.reals[at[5] + d * rv] += weight * v.array->reals[at[2] + j * vk + d * vv];
+                out.result.reals[at[5] + d * rv] +=
+                    weight * v.array->reals[at[2] + j * vk + d * vv];
             }
           });
   return out;

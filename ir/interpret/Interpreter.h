@@ -75,8 +75,7 @@ std::vector<int64_t> localShape(MeshAttr mesh, NamedTensorType type);
 
 /// Cuts a global array into what each rank holds. Unreduced values are not cut:
 /// the type must have no unreduced axes.
-PerRankArrays shardArray(const Array &global, NamedTensorType type, MeshAttr mesh,
-                         Padding padding);
+PerRankArrays shardArray(const Array &global, NamedTensorType type, MeshAttr mesh, Padding padding);
 /// Joins the shards, without padding; combines what is unreduced. Ranks that hold
 /// the same part must hold the same bits; the error names the first that do not.
 Result<Array> assembleArray(const PerRankArrays &shards, NamedTensorType type, MeshAttr mesh);

@@ -114,8 +114,7 @@ PerRankArrays cleave::shardArray(const Array &global, NamedTensorType type, Mesh
   for (int64_t rank = 0; rank < mesh.getRanks(); ++rank) {
     Array local = Array::zeros(localShape(mesh, type), global.integer);
     if (padding == Padding::Poison) {
-      std::fill(local.reals.begin(), local.reals.end(),
-                std::numeric_limits<double>::quiet_NaN());
+      std::fill(local.reals.begin(), local.reals.end(), std::numeric_limits<double>::quiet_NaN());
       std::fill(local.ints.begin(), local.ints.end(),
                 type.getElementType().isInteger(1) ? 1 : -0x5A5A5A5A);
     }
@@ -186,8 +185,9 @@ Result<Array> cleave::assembleArray(const PerRankArrays &shards, NamedTensorType
   for (int64_t part = 1; part < parts; ++part)
     for (int64_t i = 0; i < result.size(); ++i) {
       auto combine = [&](auto &a, auto b) {
-        a = reduction == Reduction::Sum ? a + b : reduction == Reduction::Max ? std::max(a, b)
-                                                                             : std::min(a, b);
+        a = reduction == Reduction::Sum   ? a + b
+            : reduction == Reduction::Max ? std::max(a, b)
+                                          : std::min(a, b);
       };
       if (integer)
         combine(result.ints[i], sums[part].ints[i]);

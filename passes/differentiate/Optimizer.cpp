@@ -110,8 +110,10 @@ FailureOr<func::FuncOp> cleave::addOptimizer(func::FuncOp gradients,
           b.getNamedAttr(kRole, b.getStringAttr("state")),
           b.getNamedAttr(kInit, b.getStringAttr("zeros")),
           donated((1 + s) * params.size() + position)};
-      if (Attribute pin = gradients.getArgAttr(i, "cleave.pin"))
-        list.push_back(b.getNamedAttr("cleave.pin", pin));
+      // Moments live where their param does.
+      for (StringRef attr : {"cleave.pin", "cleave.pin_axes"})
+        if (Attribute pin = gradients.getArgAttr(i, attr))
+          list.push_back(b.getNamedAttr(attr, pin));
       addArgument(gradients.getArgumentTypes()[i], list);
     }
   size_t firstOther = types.size();

@@ -39,7 +39,16 @@ public:
         for (BlockArgument arg : repeat.getBody().getArguments())
           assign(arg);
     });
-    // Layers of a repeat are run one after the other: their dim is never split.
+    unsplitLayers(function);
+    for (int round = 0; round < 3 && propagate(function); ++round) {
+    }
+    unsplitLayers(function); // a pinned layer dim spreads
+    write(function);
+  }
+
+private:
+  /// Layers of a repeat are run one after the other: their dim is never split.
+  void unsplitLayers(func::FuncOp function) {
     function.walk([&](RepeatOp repeat) {
       auto unsplit = [&](Value v) {
         auto it = shardings.find(v);
@@ -51,12 +60,8 @@ public:
       for (Value v : repeat.getResults())
         unsplit(v);
     });
-    for (int round = 0; round < 3 && propagate(function); ++round) {
-    }
-    write(function);
   }
 
-private:
   void assign(Value v, ArrayAttr pin = {}, ArrayAttr pinnedAxes = {}) {
     if (auto type = dyn_cast<NamedTensorType>(v.getType()))
       shardings[v] = context.target(type, pin, pinnedAxes);

@@ -119,7 +119,7 @@ bool Partitioner::isZeroPadded(Value v, unsigned dim, int depth) {
     }
   } else {
     Operation *op = v.getDefiningOp();
-    if (isa<MulOp>(op)) {
+    if (isa<MulOp, ContractOp>(op)) {
       // Zero times the padding of the other side, which might not be finite.
       Value x = op->getOperand(0), y = op->getOperand(1);
       bool xHas = tensorOf(x).hasDim(name), yHas = tensorOf(y).hasDim(name);
@@ -128,13 +128,9 @@ bool Partitioner::isZeroPadded(Value v, unsigned dim, int depth) {
       zero = operandPadded(op->getOperand(0)) && operandPadded(op->getOperand(1));
     } else if (isa<NegOp, CastOp, BroadcastOp, StopGradientOp, BarrierOp, PinOp, AllReduceOp,
                    AllGatherOp, ShardSliceOp, ReduceScatterOp, AllToAllOp>(op)) {
-      zero = operandPadded(op->getOperand(0)) || isa<ReduceScatterOp, ShardSliceOp>(op);
-      if (auto s = dyn_cast<ShardSliceOp>(op))
-        zero = s.getDim() == name || operandPadded(op->getOperand(0));
-      if (auto s = dyn_cast<ReduceScatterOp>(op))
-        zero = s.getDim() == name || operandPadded(op->getOperand(0));
-    } else if (isa<ContractOp>(op)) {
-      zero = operandPadded(op->getOperand(0)) || operandPadded(op->getOperand(1));
+      // What a scatter or slice adds to a whole dim is zero; a dim that was split
+      // already brings its padding along.
+      zero = operandPadded(op->getOperand(0));
     } else if (auto r = dyn_cast<ReduceOp>(op)) {
       zero = r.getReduction() == Reduction::Sum && operandPadded(op->getOperand(0));
     }

@@ -1,0 +1,211 @@
+//===- Ast.h - the program as it is written -*- C++ -*-===//
+// Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//===----------------------------------------------------------------------===//
+#pragma once
+
+#include "frontend/Source.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace cleave::ast {
+
+/// A name and its place.
+struct Name {
+  std::string text;
+  SourceRange range;
+};
+
+struct Expr;
+using ExprPtr = std::shared_ptr<Expr>; ///< shared by the arguments of one type
+
+/// In `f(a, rate = 0.1)` an argument; in `x[rest = seq[1:], 0]` an item.
+struct Item {
+  Name name;          ///< before `=`; empty text: none
+  ExprPtr value;      ///< null for a slice
+  bool slice = false; ///< `start : stop : stride`, each may be absent
+  ExprPtr start, stop, stride;
+};
+
+enum class ExprKind {
+  Integer,  // 12
+  Real,     // 0.02
+  Bool,     // true
+  String,   // "..."
+  Name,     // x
+  Member,   // children[0] . text
+  Call,     // children[0] ( items )
+  Index,    // children[0] [ items ]
+  As,       // children[0] as [ items ]
+  Unary,    // text children[0]                text: - not
+  Binary,   // children[0] text children[1]    text: + - * / == ... and or
+  Contract, // children[0] @[names] children[1]
+  List,     // [ items ]
+};
+
+struct Expr {
+  ExprKind kind = ExprKind::Integer;
+  SourceRange range;   ///< the whole expression
+  SourceRange opRange; ///< the operator, callee or member name
+  unsigned depth = 1;  ///< height of the tree
+  std::string text;
+  int64_t integer = 0;
+  double real = 0;
+  bool flag = false; ///< Bool: the value; Contract: names were given
+  std::vector<ExprPtr> children;
+  std::vector<Item> items;
+  std::vector<Name> names; ///< Contract
+};
+
+/// `i32[batch, seq]`, `[batch, seq]`, `f32`.
+struct Type {
+  SourceRange range;
+  std::string element; ///< empty: f32
+  SourceRange elementRange;
+  bool hasDims = false;
+  std::vector<ExprPtr> dims; ///< names, products of names (sums in `weights`)
+};
+
+struct Argument {
+  Name name;
+  Type type;               ///< written once for several names: copied to each
+  bool sharesType = false; ///< has the type that the next argument writes
+};
+
+struct Stmt;
+using Body = std::vector<Stmt>;
+
+enum class StmtKind {
+  Assign, // targets = value
+  Return, // return values
+  Repeat, // repeat targets[0] in over { body }
+};
+
+struct Stmt {
+  StmtKind kind = StmtKind::Assign;
+  SourceRange range;
+  std::vector<Name> targets;
+  std::vector<ExprPtr> values;
+  Name over;
+  Body body;
+};
+
+/// `param wk, wv: [width, kv_heads] = normal(0.02)`
+struct Param {
+  SourceRange range;
+  std::vector<Name> names;
+  Type type;
+  ExprPtr init; ///< null: none was written
+};
+
+/// `part body: layer(ffn, rate = 0.1)[layers]`
+struct Part {
+  SourceRange range;
+  std::vector<Name> names;
+  Name block;
+  std::vector<Item> arguments;
+  bool hasArguments = false;
+  std::vector<Name> arrays; ///< the dims of an array of instances
+};
+
+/// A hyperparameter of a model or a block.
+struct Hyper {
+  Name name;
+  ExprPtr value; ///< the default, or null
+};
+
+/// A `fn` or a `block`.
+struct Function {
+  SourceRange range;
+  Name name;
+  bool isBlock = false;
+  std::vector<Hyper> hypers; ///< blocks only
+  std::vector<Argument> arguments;
+  bool hasResults = false;
+  std::vector<Type> results;
+  std::vector<Param> params; ///< blocks only
+  std::vector<Part> parts;   ///< blocks only
+  Body body;
+};
+
+struct Dim {
+  SourceRange range;
+  Name name;
+  ExprPtr value; ///< null: `free`
+};
+
+/// `"name in the file": [dims] = path` or `= concat(path, path)`
+struct Weight {
+  SourceRange range;
+  std::string file;
+  SourceRange fileRange;
+  Type type;
+  ExprPtr value;
+};
+
+struct Weights {
+  SourceRange range;
+  Name name;
+  std::vector<Weight> entries;
+};
+
+struct Model {
+  SourceRange range;
+  Name name;
+  std::vector<Hyper> hypers;
+  std::vector<Dim> dims;
+  std::vector<Param> params;
+  std::vector<Part> parts;
+  std::vector<Function> functions; ///< blocks and fns, in order
+  std::vector<Weights> weights;
+};
+
+struct PlanAxis {
+  Name name;
+  std::optional<int64_t> size;
+  SourceRange sizeRange;
+};
+
+struct PlanAlternative {
+  std::vector<Name> dims;
+  std::vector<Name> axes; ///< empty: those of the last alternative
+};
+
+/// `shard a, b by x else c by y`, or in a pin also `replicate over x`.
+struct PlanRule {
+  SourceRange range;
+  bool replicate = false;
+  std::vector<PlanAlternative> alternatives; ///< replicate: one, without dims
+};
+
+struct PlanPin {
+  SourceRange range;
+  std::string path;
+  SourceRange pathRange;
+  PlanRule rule;
+};
+
+struct Plan {
+  SourceRange range;
+  Name name;
+  Name model;
+  std::vector<PlanAxis> axes;
+  std::vector<PlanRule> rules;
+  std::vector<PlanPin> pins;
+};
+
+struct File {
+  std::vector<Model> models;
+  std::vector<Plan> plans;
+};
+
+/// The program in one fixed layout, without comments. Reading it again and
+/// printing it gives the same text.
+std::string print(const File &file);
+std::string print(const Expr &expr);
+std::string print(const Type &type);
+
+} // namespace cleave::ast

@@ -1,0 +1,495 @@
+//===- SemaPlan.cpp - plans and weights -*- C++ -*-===//
+// Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//===----------------------------------------------------------------------===//
+#include "frontend/Sema.h"
+
+#include <algorithm>
+
+namespace cleave::sema {
+
+//===----------------------------------------------------------------------===//
+// Plans
+//===----------------------------------------------------------------------===//
+
+void Checker::plans(const std::vector<ast::Plan> &plans, const std::vector<std::string> &models) {
+  std::map<std::string, SourceRange> known;
+  modelIsRight = diagnostics.empty();
+  for (const ast::Plan &p : plans) {
+    auto [it, fresh] = known.emplace(p.name.text + " for " + p.model.text, p.name.range);
+    if (!fresh) {
+      diagnostics
+          .error(p.name.range, "the plan " + quoted(p.name.text) + " for " + quoted(p.model.text) +
+                                   " stands twice")
+          .notes.push_back({it->second, "the first is here"});
+      continue;
+    }
+    if (std::find(models.begin(), models.end(), p.model.text) == models.end())
+      diagnostics.error(p.model.range, "no model is called " + quoted(p.model.text),
+                        didYouMean(p.model.text, models));
+    else if (p.model.text == program.model)
+      plan(p);
+  }
+}
+
+bool Checker::knownAxis(const ast::Name &axis, const Plan &plan, std::set<std::string> &used) {
+  std::vector<std::string> known;
+  for (const MeshAxisDecl &a : plan.axes)
+    known.push_back(a.name);
+  if (std::find(known.begin(), known.end(), axis.text) != known.end()) {
+    used.insert(axis.text);
+    return true;
+  }
+  std::string hint = didYouMean(axis.text, known);
+  if (hint.empty())
+    hint = "add it to the mesh: `on (..., " + printable(axis.text) + ")`";
+  diagnostics.error(axis.range, "the plan's mesh has no axis " + quoted(axis.text), hint);
+  return false;
+}
+
+std::optional<ShardRule> Checker::shardRule(const ast::PlanRule &rule, const Plan &plan,
+                                            std::set<std::string> &used) {
+  ShardRule out;
+  out.range = rule.range;
+  bool ok = true;
+  std::set<std::string> seen;
+  std::vector<std::string> axes;
+  // Read from the back: an alternative without axes has those of the next one.
+  for (size_t i = rule.alternatives.size(); i-- > 0;) {
+    const ast::PlanAlternative &alternative = rule.alternatives[i];
+    if (!alternative.axes.empty()) {
+      axes.clear();
+      for (const ast::Name &axis : alternative.axes) {
+        ok &= knownAxis(axis, plan, used);
+        if (std::find(axes.begin(), axes.end(), axis.text) != axes.end()) {
+          diagnostics.error(axis.range, "the axis " + quoted(axis.text) + " stands twice");
+          ok = false;
+        }
+        axes.push_back(axis.text);
+      }
+    }
+    if (ok && !out.alternatives.empty() && axes != out.alternatives.front().axes) {
+      diagnostics.error(alternative.axes.front().range,
+                        "the two sides of `else` have different axes",
+                        "`else` is for the values that leave an axis unused; for other axes write "
+                        "a rule of its own");
+      ok = false;
+    }
+    ShardRule::Alternative next;
+    next.axes = axes;
+    for (const ast::Name &dim : alternative.dims) {
+      auto atoms = dimAtoms(dim, root);
+      if (!atoms) {
+        ok = false;
+        continue;
+      }
+      if (!seen.insert(dim.text).second) {
+        diagnostics.error(dim.range, "the dim " + quoted(dim.text) + " stands twice in the rule");
+        ok = false;
+      }
+      next.dims.push_back({dim.text, *atoms, dim.range});
+    }
+    out.alternatives.insert(out.alternatives.begin(), std::move(next));
+  }
+  return ok ? std::optional(out) : std::nullopt;
+}
+
+/// Whether a param or a value has one of the dim's atoms.
+bool Checker::anyTensorHas(const PlanDim &dim) const {
+  auto has = [&](const TensorType &type) {
+    return std::any_of(dim.atoms.begin(), dim.atoms.end(),
+                       [&](const std::string &atom) { return type.has(atom); });
+  };
+  for (const Param &param : program.params)
+    if (has(param.type))
+      return true;
+  for (const Function &f : program.functions)
+    for (const Value &value : f.values)
+      if (has(value.type))
+        return true;
+  return false;
+}
+
+void Checker::plan(const ast::Plan &p) {
+  Plan out;
+  out.name = p.name.text;
+  out.range = p.name.range;
+  for (const ast::PlanAxis &axis : p.axes) {
+    for (const MeshAxisDecl &known : out.axes)
+      if (known.name == axis.name.text)
+        diagnostics.error(axis.name.range, "the axis " + quoted(axis.name.text) + " stands twice");
+    if (axis.size && (*axis.size < 1 || *axis.size > 65536))
+      diagnostics.error(axis.sizeRange,
+                        "the axis " + quoted(axis.name.text) + " has " +
+                            std::to_string(*axis.size) + " ranks",
+                        "from 1 to 65536");
+    if (findDim(axis.name.text, root))
+      diagnostics.error(axis.name.range,
+                        "the axis " + quoted(axis.name.text) + " has the name of a dim",
+                        "give the axis another name");
+    out.axes.push_back({axis.name.text, axis.size, axis.name.range});
+  }
+  std::set<std::string> used;
+  // The same dim may not get the same axis twice.
+  std::map<std::pair<std::string, std::string>, SourceRange> given;
+  for (const ast::PlanRule &r : p.rules) {
+    auto rule = shardRule(r, out, used);
+    if (!rule)
+      continue;
+    for (const ShardRule::Alternative &alternative : rule->alternatives)
+      for (const PlanDim &dim : alternative.dims)
+        for (const std::string &axis : alternative.axes) {
+          auto [it, fresh] = given.emplace(std::pair(dim.name, axis), dim.range);
+          if (!fresh)
+            diagnostics
+                .error(dim.range, quoted(dim.name) + " is split by " + quoted(axis) + " twice")
+                .notes.push_back({it->second, "the first is here"});
+        }
+    out.rules.push_back(std::move(*rule));
+  }
+  if (modelIsRight)
+    for (const ShardRule &rule : out.rules)
+      for (const ShardRule::Alternative &alternative : rule.alternatives)
+        for (const PlanDim &dim : alternative.dims)
+          if (!anyTensorHas(dim))
+            diagnostics.error(dim.range,
+                              "no tensor of " + quoted(program.model) + " has the dim " +
+                                  quoted(dim.name) + ", so the plan splits nothing by it",
+                              "a plan splits dims that stand in a tensor's type");
+  std::vector<std::string> names(valueNames.begin(), valueNames.end());
+  for (const Param &param : program.params)
+    names.push_back(param.path);
+  std::map<std::pair<std::string, std::string>, SourceRange> pinned;
+  for (const ast::PlanPin &entry : p.pins) {
+    Pin pin;
+    pin.path = entry.path;
+    pin.range = entry.pathRange;
+    pin.replicate = entry.rule.replicate;
+    pin.isParam = std::any_of(program.params.begin(), program.params.end(),
+                              [&](const Param &param) { return param.path == entry.path; });
+    if (!pin.isParam && !valueNames.count(entry.path)) {
+      std::string hint = didYouMean(entry.path, names);
+      if (hint.empty())
+        hint =
+            "a value's name is its function's or part's, a dot, and its own: `forward.x`, `body.h`";
+      diagnostics.error(entry.pathRange, "no value or param is called " + quoted(entry.path), hint);
+    }
+    if (pin.replicate) {
+      for (const ast::Name &axis : entry.rule.alternatives[0].axes)
+        if (knownAxis(axis, out, used))
+          pin.axes.push_back(axis.text);
+      if (entry.rule.alternatives[0].axes.empty())
+        for (const MeshAxisDecl &axis : out.axes)
+          pin.axes.push_back(axis.name);
+    } else if (auto rule = shardRule(entry.rule, out, used)) {
+      for (const ShardRule::Alternative &alternative : rule->alternatives) {
+        for (const std::string &axis : alternative.axes)
+          if (std::find(pin.axes.begin(), pin.axes.end(), axis) == pin.axes.end())
+            pin.axes.push_back(axis);
+        for (const PlanDim &dim : alternative.dims) {
+          auto hasDim = [&](const TensorType &type) {
+            return std::all_of(dim.atoms.begin(), dim.atoms.end(),
+                               [&](const auto &a) { return type.has(a); });
+          };
+          bool any =
+              std::any_of(program.params.begin(), program.params.end(), [&](const Param &param) {
+                return param.path == pin.path && hasDim(param.type);
+              });
+          std::string example;
+          for (const Function &f : program.functions)
+            for (const Value &value : f.values)
+              if (std::find(value.names.begin(), value.names.end(), pin.path) !=
+                  value.names.end()) {
+                any |= hasDim(value.type);
+                example = program.show(value.type);
+              }
+          if (!any && (pin.isParam || valueNames.count(pin.path)))
+            diagnostics.error(dim.range, quoted(pin.path) + " has no dim " + quoted(dim.name),
+                              example.empty() ? "" : "it is " + example);
+        }
+      }
+      pin.rule = std::move(*rule);
+    } else {
+      continue;
+    }
+    for (const std::string &axis : pin.axes) {
+      auto [it, fresh] = pinned.emplace(std::pair(pin.path, axis), entry.range);
+      if (!fresh)
+        diagnostics
+            .error(entry.range, quoted(pin.path) + " is pinned over " + quoted(axis) + " twice")
+            .notes.push_back({it->second, "the first is here"});
+    }
+    out.pins.push_back(std::move(pin));
+  }
+  for (const MeshAxisDecl &axis : out.axes)
+    if (!used.count(axis.name))
+      diagnostics.error(axis.range, "nothing uses the axis " + quoted(axis.name),
+                        "shard something by it, or take it from the mesh");
+  program.plans.push_back(std::move(out));
+}
+
+/// The mesh sizes of the command line, for the plan that it names.
+void Checker::planSettings() {
+  if (options.plan.empty()) {
+    if (!options.mesh.empty())
+      diagnostics.error({}, "--mesh is given, and no plan", "add `--plan NAME`");
+    return;
+  }
+  Plan *plan = nullptr;
+  std::vector<std::string> known = {"none"};
+  for (Plan &p : program.plans) {
+    known.push_back(p.name);
+    if (p.name == options.plan)
+      plan = &p;
+  }
+  if (!plan) {
+    std::string hint = didYouMean(options.plan, known);
+    if (hint.empty()) {
+      hint = "the plans are";
+      for (const std::string &name : known)
+        hint += (name == "none" ? " " : ", ") + name;
+    }
+    diagnostics.error({},
+                      "--plan " + printable(options.plan) + ": the model " + quoted(program.model) +
+                          " has no plan " + quoted(options.plan),
+                      hint);
+    return;
+  }
+  std::vector<std::string> axes;
+  for (const MeshAxisDecl &axis : plan->axes)
+    axes.push_back(axis.name);
+  std::set<std::string> seen;
+  for (const auto &[name, size] : options.mesh) {
+    std::string flag = "--mesh " + printable(name) + "=" + std::to_string(size);
+    auto axis = std::find(axes.begin(), axes.end(), name);
+    if (axis == axes.end())
+      diagnostics.error({},
+                        flag + ": the plan " + quoted(plan->name) + " has no axis " + quoted(name),
+                        didYouMean(name, axes));
+    else if (!seen.insert(name).second)
+      diagnostics.error({}, flag + ": the axis " + quoted(name) + " is given twice");
+    else if (size < 1 || size > 65536)
+      diagnostics.error({}, flag + ": an axis has 1 to 65536 ranks");
+    else
+      plan->axes[axis - axes.begin()].size = size;
+  }
+  std::string example;
+  for (const std::string &axis : axes)
+    example += (example.empty() ? "" : ",") + axis + "=2";
+  for (const MeshAxisDecl &axis : plan->axes)
+    if (!axis.size && !seen.count(axis.name))
+      diagnostics.error({},
+                        "the axis " + quoted(axis.name) + " of the plan " + quoted(plan->name) +
+                            " has no size",
+                        "add `--mesh " + example + "`");
+}
+
+//===----------------------------------------------------------------------===//
+// Weights
+//===----------------------------------------------------------------------===//
+
+void Checker::weights(const ast::Weights &w) {
+  for (const WeightsFormat &known : program.weights)
+    if (known.name == w.name.text)
+      diagnostics.error(w.name.range, "the weights " + quoted(w.name.text) + " stand twice")
+          .notes.push_back({known.range, "the first is here"});
+  WeightsFormat out;
+  out.name = w.name.text;
+  out.range = w.name.range;
+  std::map<std::string, SourceRange> files;
+  std::map<uint32_t, SourceRange> params;
+  for (const ast::Weight &entry : w.entries) {
+    WeightEntry next;
+    next.file = entry.file;
+    next.range = entry.range;
+    auto [it, fresh] = files.emplace(entry.file, entry.fileRange);
+    if (!fresh)
+      diagnostics.error(entry.fileRange, "the weight " + quoted(entry.file) + " stands twice")
+          .notes.push_back({it->second, "the first is here"});
+    if (!weightEntry(entry, next))
+      continue;
+    for (const WeightEntry::Source &s : next.sources) {
+      auto [at, first] = params.emplace(s.param, entry.range);
+      if (!first)
+        diagnostics
+            .error(entry.range,
+                   "the param " + quoted(program.params[s.param].path) + " is read twice")
+            .notes.push_back({at->second, "the first is here"});
+    }
+    out.entries.push_back(std::move(next));
+  }
+  program.weights.push_back(std::move(out));
+}
+
+/// `wte`, `last.weight`, `body[i].wq`: the param and the indices' names.
+bool Checker::weightSource(const ast::Expr &e, WeightEntry &out) {
+  // The path from the outside in.
+  std::vector<const ast::Expr *> steps;
+  for (const ast::Expr *at = &e;; at = at->children[0].get()) {
+    steps.push_back(at);
+    if (at->kind == ast::ExprKind::Name)
+      break;
+    if (at->kind != ast::ExprKind::Member && at->kind != ast::ExprKind::Index) {
+      fail(e.range, "expected a param, such as `wte` or `body[i].wq`");
+      return false;
+    }
+  }
+  std::reverse(steps.begin(), steps.end());
+  const Instance *instance = &root;
+  std::vector<std::string> indices;
+  for (const ast::Expr *step : steps) {
+    if (step->kind == ast::ExprKind::Index) {
+      for (const ast::Item &item : step->items) {
+        if (!item.value || item.value->kind != ast::ExprKind::Name || !item.name.text.empty()) {
+          fail(step->range, "expected the name of an index, such as `body[i]`");
+          return false;
+        }
+        indices.push_back(item.value->text);
+      }
+      continue;
+    }
+    auto part = instance->parts.find(step->text);
+    if (part != instance->parts.end()) {
+      if (!part->second)
+        return false;
+      instance = part->second.get();
+      continue;
+    }
+    auto param = instance->params.find(step->text);
+    if (param != instance->params.end() && step != steps.back()) {
+      const ast::Expr &after =
+          *steps[std::find(steps.begin(), steps.end(), step) - steps.begin() + 1];
+      fail(after.opRange, quoted(step->text) + " is a param",
+           "indices stand after a part, as in `body[i].wq`");
+      return false;
+    }
+    if (param == instance->params.end()) {
+      std::vector<std::string> known;
+      for (const auto &[name, index] : instance->params)
+        known.push_back(name);
+      for (const auto &[name, child] : instance->parts)
+        known.push_back(name);
+      fail(step->opRange,
+           (instance->path.empty() ? "the model" : "the part " + quoted(instance->path)) +
+               " has no param " + quoted(step->text),
+           didYouMean(step->text, known));
+      return false;
+    }
+    if (param->second == UINT32_MAX)
+      return false;
+    const Param &p = program.params[param->second];
+    if (indices.size() != p.stacked) {
+      fail(e.range,
+           quoted(p.path) + " has " + std::to_string(p.stacked) + " indices, here are " +
+               std::to_string(indices.size()),
+           p.stacked ? "write `part[i].param`" : "");
+      return false;
+    }
+    if (!out.sources.empty() && indices != out.indices) {
+      fail(e.range, "the joined params have different indices");
+      return false;
+    }
+    out.indices = indices;
+    out.sources.push_back({param->second, {}});
+    return true;
+  }
+  fail(e.range, quoted(instance->path) + " is a part; name a param of it");
+  return false;
+}
+
+static bool sumTerms(const ast::ExprPtr &e, std::vector<ast::ExprPtr> &out) {
+  if (e->kind == ast::ExprKind::Binary && e->text == "+")
+    return sumTerms(e->children[0], out) && sumTerms(e->children[1], out);
+  out.push_back(e);
+  return true;
+}
+
+bool Checker::weightEntry(const ast::Weight &entry, WeightEntry &out) {
+  const ast::Expr &value = *entry.value;
+  bool joined = value.kind == ast::ExprKind::Call &&
+                value.children[0]->kind == ast::ExprKind::Name &&
+                value.children[0]->text == "concat";
+  if (joined) {
+    for (const ast::Item &item : value.items)
+      if (!item.value || !item.name.text.empty() || !weightSource(*item.value, out)) {
+        if (!item.value || !item.name.text.empty())
+          fail(value.range, "`concat` takes only params here");
+        return false;
+      }
+    if (out.sources.size() < 2) {
+      fail(value.range, "`concat` joins at least two params");
+      return false;
+    }
+  } else if (!weightSource(value, out)) {
+    return false;
+  }
+  // The braces of the name and the indices of the params.
+  std::vector<std::string> braces;
+  for (size_t i = 0; i < entry.file.size(); ++i)
+    if (entry.file[i] == '{') {
+      size_t end = entry.file.find('}', i);
+      if (end == std::string::npos) {
+        fail(entry.fileRange, "`{` without `}` in a weight's name");
+        return false;
+      }
+      braces.push_back(entry.file.substr(i + 1, end - i - 1));
+      i = end;
+    }
+  std::set<std::string> a(braces.begin(), braces.end()), b(out.indices.begin(), out.indices.end());
+  if (a != b || b.size() != out.indices.size()) {
+    fail(entry.fileRange, "the names in braces and the indices of the param differ",
+         "as in `\"layers.{i}.weight\": [...] = body[i].weight`");
+    return false;
+  }
+  // The dims in the file, and the one that is joined.
+  std::set<std::string> plain;
+  for (size_t i = 0; i < entry.type.dims.size(); ++i) {
+    std::vector<ast::ExprPtr> terms;
+    sumTerms(entry.type.dims[i], terms);
+    if (terms.size() > 1 && (out.joinDim >= 0 || terms.size() != out.sources.size())) {
+      fail(entry.type.dims[i]->range, "a sum of dims has one term for each param of `concat`");
+      return false;
+    }
+    if (terms.size() > 1) {
+      out.joinDim = i;
+      out.dims.emplace_back();
+    }
+    for (size_t t = 0; t < terms.size(); ++t) {
+      auto atoms = dimAtoms(*terms[t], root);
+      if (!atoms)
+        return false;
+      if (terms.size() > 1) {
+        out.sources[t].joined = *atoms;
+        continue;
+      }
+      for (const std::string &atom : *atoms)
+        if (!plain.insert(atom).second) {
+          fail(entry.type.dims[i]->range, "the dim " + quoted(atom) + " stands twice");
+          return false;
+        }
+      out.dims.push_back(*atoms);
+    }
+  }
+  if (joined && out.joinDim < 0) {
+    fail(entry.type.range, "no dim says where the params are joined",
+         "write it as a sum: `[a + b, width]`");
+    return false;
+  }
+  for (const WeightEntry::Source &s : out.sources) {
+    const Param &p = program.params[s.param];
+    TensorType own = p.type;
+    own.dims.erase(own.dims.begin(), own.dims.begin() + p.stacked);
+    std::set<std::string> has = plain, wants;
+    has.insert(s.joined.begin(), s.joined.end());
+    for (const Atom &atom : own.dims)
+      wants.insert(atom.name);
+    if (has != wants || has.size() != plain.size() + s.joined.size()) {
+      fail(entry.type.range, "the param " + quoted(p.path) + " is " + program.show(own) +
+                                 ", and the dims in the file are others");
+      return false;
+    }
+  }
+  return true;
+}
+
+} // namespace cleave::sema

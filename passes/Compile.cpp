@@ -1,0 +1,305 @@
+//===- Compile.cpp - from a checked program to an executable --------------===//
+// Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//===----------------------------------------------------------------------===//
+#include "passes/Compile.h"
+
+#include "frontend/EmitIR.h"
+#include "ir/Dialect.h"
+#include "passes/Passes.h"
+#include "passes/differentiate/Differentiate.h"
+#if __has_include("passes/fusion/Fusion.h")
+#include "passes/fusion/Fusion.h"
+#define HAVE_FUSION
+#endif
+#include "passes/lowering/Kernels.h"
+#include "passes/schedule/Layouts.h"
+#include "passes/schedule/Listing.h"
+#include "passes/schedule/Schedule.h"
+#include "passes/sharding/Mutate.h"
+#include "passes/sharding/Sharding.h"
+#include "passes/structure/Tap.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/Verifier.h"
+#include "mlir/Pass/PassManager.h"
+#include "mlir/Transforms/Passes.h"
+
+#include <chrono>
+
+using namespace mlir;
+using namespace cleave;
+
+namespace {
+
+std::string placeOf(Location loc) { return locationText(loc); }
+
+/// Collects what MLIR reports: errors become the Error, remarks are kept.
+class Reports {
+public:
+  explicit Reports(MLIRContext &context)
+      : handler(&context, [this](mlir::Diagnostic &d) { return take(d); }) {}
+
+  Error error(const std::string &stage) const {
+    Error e;
+    e.message = errors.empty() ? "the compiler failed in the stage '" + stage +
+                                     "' without saying why; please report this"
+                               : errors;
+    e.fault = Fault::Internal;
+    return e;
+  }
+  std::vector<std::string> remarks;
+
+private:
+  LogicalResult take(mlir::Diagnostic &d) {
+    std::string place = placeOf(d.getLocation());
+    std::string text = (place.empty() ? "" : place + ": ") + d.str();
+    for (mlir::Diagnostic &note : d.getNotes()) {
+      std::string where = placeOf(note.getLocation());
+      text += "\n  note: " + (where.empty() ? "" : where + ": ") + note.str();
+    }
+    if (d.getSeverity() == DiagnosticSeverity::Error)
+      errors += (errors.empty() ? "" : "\n") + text;
+    else
+      remarks.push_back(text);
+    return success();
+  }
+
+  std::string errors;
+  ScopedDiagnosticHandler handler;
+};
+
+struct Provider final : KernelProvider {
+  explicit Provider(KernelCompiler &compiler) : compiler(compiler) {}
+  FailureOr<KernelInfo> kernelFor(FusedOp op) override { return compiler.add(op); }
+  KernelCompiler &compiler;
+};
+
+class Pipeline {
+public:
+  Pipeline(const CheckedProgram &program, const CompileOptions &options)
+      : program(program), options(options), context(MLIRContext::Threading::DISABLED),
+        reports(context), kernels(kernelOptions(options)), provider(kernels) {
+    context.loadDialect<CleaveDialect, func::FuncDialect>();
+  }
+
+  Result<CompileResult> run() {
+    for (const EntryPoint &entry : options.entries)
+      if (Status s = compileEntry(entry); !s)
+        return s.error();
+    if (options.emit == EmitStage::LLVM) {
+      std::string why;
+      FailureOr<std::string> text = kernels.emitLLVM(why);
+      if (failed(text))
+        return Error{why, Fault::Internal};
+      result.text = *text;
+    } else if (options.emit == EmitStage::None) {
+      if (Status s = finish(); !s)
+        return s.error();
+    }
+    result.remarks = std::move(reports.remarks);
+    result.kernels = static_cast<int64_t>(kernels.size());
+    return std::move(result);
+  }
+
+private:
+  static KernelOptions kernelOptions(const CompileOptions &options) {
+    KernelOptions k;
+    k.vectorBits = options.vectorBits;
+    return k;
+  }
+
+  /// Runs one stage: times it, verifies the module after it, and prints it when
+  /// it is the one asked for. True: go on.
+  template <typename F> Result<bool> stage(const std::string &name, EmitStage emits, F &&work) {
+    if (options.progress)
+      options.progress(name);
+    auto start = std::chrono::steady_clock::now();
+    bool ok = succeeded(work());
+    double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    bool known = false;
+    for (auto &[stage, seconds] : result.seconds)
+      if (stage == name) {
+        seconds += took;
+        known = true;
+      }
+    if (!known)
+      result.seconds.emplace_back(name, took);
+    if (!ok || (module && failed(verify(*module))))
+      return reports.error(name);
+    if (options.emit != emits || emits == EmitStage::None)
+      return true;
+    llvm::raw_string_ostream os(result.text);
+    module->print(os);
+    return false;
+  }
+
+  LogicalResult simplify() {
+    PassManager pm(&context);
+    pm.addPass(createCSEPass());
+    return pm.run(*module);
+  }
+
+  /// Keeps one function, under the name.
+  void keepOnly(func::FuncOp kept, StringRef name) {
+    for (auto f : llvm::make_early_inc_range(module->getOps<func::FuncOp>()))
+      if (f != kept)
+        f.erase();
+    kept.setSymName(name);
+  }
+
+  Status compileEntry(const EntryPoint &entry);
+  Status finish();
+
+  const CheckedProgram &program;
+  const CompileOptions &options;
+  MLIRContext context;
+  Reports reports;
+  OwningOpRef<ModuleOp> module;
+  KernelCompiler kernels;
+  Provider provider;
+  CompileResult result;
+};
+
+#define CLEAVE_STAGE(...)                                                                          \
+  if (Result<bool> go = stage(__VA_ARGS__); !go)                                                   \
+    return go.error();                                                                             \
+  else if (!*go)                                                                                   \
+    return {}
+
+Status Pipeline::compileEntry(const EntryPoint &entry) {
+  if (options.progress)
+    options.progress("emit");
+  EmitOptions emit;
+  emit.functions = {entry.function};
+  emit.dtype = options.dtype;
+  emit.train = entry.training;
+  emit.plan = options.plan == "none" ? "" : options.plan;
+  Result<OwningOpRef<ModuleOp>> emitted = emitIR(program, emit, context);
+  if (!emitted)
+    return emitted.error();
+  module = std::move(*emitted);
+  auto target = module->lookupSymbol<func::FuncOp>(entry.function);
+  if (!target)
+    return Error{"the program has no function '" + entry.function + "'"};
+  CLEAVE_STAGE("emit", EmitStage::IR, [&] {
+    if (options.listTaps)
+      result.taps = tapNames(target);
+    return addTaps(target, entry.kind == EntryPoint::Kind::Function ? options.taps
+                                                                     : std::vector<std::string>());
+  });
+  CLEAVE_STAGE("differentiate", EmitStage::Grad, [&]() -> LogicalResult {
+    if (failed(expandComposites(*module)) || failed(simplify()))
+      return failure();
+    func::FuncOp kept = target;
+    std::string name = entry.function;
+    if (entry.kind != EntryPoint::Kind::Function) {
+      FailureOr<func::FuncOp> gradients = differentiate(target);
+      if (failed(gradients))
+        return failure();
+      kept = *gradients;
+      name = kept.getSymName().str();
+      if (entry.kind == EntryPoint::Kind::TrainStep) {
+        OptimizerOptions o;
+        o.kind = options.optimizer.kind;
+        o.momentum = options.optimizer.momentum;
+        o.beta1 = options.optimizer.beta1;
+        o.beta2 = options.optimizer.beta2;
+        o.epsilon = options.optimizer.epsilon;
+        o.decay = options.optimizer.decay;
+        o.decayAll = options.optimizer.decayAll;
+        FailureOr<func::FuncOp> step = addOptimizer(kept, o);
+        if (failed(step))
+          return failure();
+        kept = *step;
+        name = "train_step";
+      }
+    }
+    keepOnly(kept, name);
+    return simplify();
+  });
+  CLEAVE_STAGE("shard", EmitStage::Sharded, [&]() -> LogicalResult {
+    if (failed(assignShardings(*module)) || failed(insertCollectives(*module)) ||
+        failed(verifyShardings(*module)))
+      return failure();
+    if (options.emit == EmitStage::Sharded)
+      return success();
+    if (failed(partition(*module)))
+      return failure();
+    return options.mutation.empty() ? success() : mutateCollective(*module, options.mutation);
+  });
+  module->walk([&](Operation *op) {
+    if (isa<AllReduceOp, AllGatherOp, ReduceScatterOp, AllToAllOp>(op))
+      ++result.collectives;
+  });
+  CLEAVE_STAGE("fuse", EmitStage::Fused, [&]() -> LogicalResult {
+    PassManager pm(&context);
+    pm.addPass(createCSEPass());
+    pm.addPass(createPrepareContracts());
+    pm.addPass(createExpandShardSlices());
+    pm.addPass(createCSEPass());
+    if (failed(pm.run(*module)))
+      return failure();
+#ifdef HAVE_FUSION
+    return options.fuse ? fuse(*module) : success();
+#else
+    return success();
+#endif
+  });
+  Executable built;
+  CLEAVE_STAGE("schedule", EmitStage::None, [&]() -> LogicalResult {
+    ScheduleOptions s;
+    s.model = program.model;
+    s.reuseMemory = options.reuseMemory;
+    for (const checked::NamedDim &dim : program.dims)
+      if (dim.kind == checked::NamedDim::Free)
+        s.dims[dim.name] = dim.size;
+    FailureOr<Executable> made = buildExecutable(*module, provider, s);
+    if (failed(made))
+      return failure();
+    built = std::move(*made);
+    return success();
+  });
+  if (options.emit == EmitStage::Scheduled) {
+    result.text += cleave::listing(built);
+    return {};
+  }
+  if (result.executable.programs.empty()) {
+    result.executable = std::move(built);
+  } else {
+    for (Program &p : built.programs)
+      result.executable.programs.push_back(std::move(p));
+  }
+  return {};
+}
+
+Status Pipeline::finish() {
+  if (options.progress)
+    options.progress("machine code");
+  auto start = std::chrono::steady_clock::now();
+  Executable &e = result.executable;
+  std::string why;
+  if (kernels.size()) {
+    FailureOr<std::string> object = kernels.emitObject(why);
+    if (failed(object))
+      return Error{why.empty() ? reports.error("machine code").message : why, Fault::Internal};
+    e.objects = {*object};
+    e.cpuFeatures = kernels.cpuFeatures();
+  }
+  e.plan = options.plan.empty() ? "none" : options.plan;
+  e.settings["dtype"] = std::string(name(options.dtype));
+  for (const checked::Hyperparameter &h : program.hyperparameters)
+    e.settings[h.name] = checked::toString(h.value);
+  e.settings["optimizer"] = options.optimizer.kind;
+  result.seconds.emplace_back(
+      "machine code",
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  return {};
+}
+
+} // namespace
+
+Result<CompileResult> cleave::compile(const CheckedProgram &program,
+                                      const CompileOptions &options) {
+  return Pipeline(program, options).run();
+}

@@ -1,0 +1,86 @@
+//===- Compile.h - from a checked program to an executable ------*- C++ -*-===//
+// Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//===----------------------------------------------------------------------===//
+//
+// The whole pipeline behind one call, without any type of MLIR in its interface:
+//   emit -> expand -> differentiate, optimizer -> shard -> prepare, fuse ->
+//   schedule -> machine code
+//
+//===----------------------------------------------------------------------===//
+#pragma once
+
+#include "frontend/Checked.h"
+#include "runtime/core/Result.h"
+#include "runtime/executable/Executable.h"
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace cleave {
+
+/// One program of the executable.
+struct EntryPoint {
+  enum class Kind {
+    Function,  ///< the function as it stands; program name: FUNCTION
+    Gradients, ///< its results, then the gradient of the first for every param,
+               ///< named "grad:PATH"; program name: FUNCTION_grads
+    TrainStep, ///< params and states in and out, loss, gradient_norm; name: train_step
+  };
+  std::string function = "loss";
+  Kind kind = Kind::TrainStep;
+  /// Dropout is active; the program takes the scalars seed and step.
+  bool training = true;
+};
+
+struct OptimizerSettings {
+  std::string kind = "adamw"; ///< "adamw" or "sgd"
+  double momentum = 0;        ///< sgd
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+  double decay = 0.01; ///< adamw, decoupled
+  bool decayAll = false;
+};
+
+enum class EmitStage { None, IR, Grad, Sharded, Fused, Scheduled, LLVM };
+
+struct CompileOptions {
+  std::vector<EntryPoint> entries = {{}};
+  OptimizerSettings optimizer;
+  DType dtype = DType::F32; ///< of everything that the language types f32: F32 or F64
+  /// Of the checked program, whose axes have sizes (CheckOptions::mesh); empty or
+  /// "none": one rank.
+  std::string plan;
+  bool fuse = true;         ///< off: one kernel for each op
+  bool reuseMemory = true;  ///< off: no two values share memory
+  int vectorBits = 256;     ///< 256 or 512
+  /// Stop after this stage and give its text. Text of several entries follows one
+  /// another.
+  EmitStage emit = EmitStage::None;
+  /// Values to give back as further results "tap:NAME" of a Function entry: named
+  /// values of the source ("forward.logits"); for `cleave check`. Values inside of
+  /// repeats come stacked on the layer dim. Unknown names are errors.
+  std::vector<std::string> taps;
+  bool listTaps = false; ///< give the names that can be tapped, in program order
+  /// Changes the sharded program before it is partitioned on: drops, doubles or
+  /// alters the nth collective ("drop:3", "double:3", "kind:3", "axis:3"); for the
+  /// mutation tests of `cleave check`.
+  std::string mutation;
+  std::function<void(const std::string &stage)> progress;
+};
+
+struct CompileResult {
+  Executable executable;  ///< empty when `emit` is set
+  std::string text;       ///< of `emit`
+  std::vector<std::pair<std::string, double>> seconds; ///< stage, time, in order
+  std::vector<std::string> remarks; ///< decisions, one a line, with their places
+  std::vector<std::string> taps; ///< with listTaps
+  int64_t kernels = 0;
+  int64_t collectives = 0; ///< collective ops in the per-rank programs, before unrolling
+};
+
+/// Errors carry file:line:col of the source where there is one.
+Result<CompileResult> compile(const CheckedProgram &program, const CompileOptions &options);
+
+} // namespace cleave

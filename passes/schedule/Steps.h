@@ -1,0 +1,77 @@
+//===- Steps.h - steps before their buffers have places ---------*- C++ -*-===//
+// Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//===----------------------------------------------------------------------===//
+//
+// Plain C++: the list of steps with what each reads and writes, the decision
+// which donated results are written over their arguments at once, and the move
+// from these buffers to a Program's.
+//
+//===----------------------------------------------------------------------===//
+#pragma once
+
+#include "runtime/executable/Executable.h"
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace cleave {
+
+/// Bytes [offset, offset + bytes) of a buffer.
+struct Place {
+  int32_t buffer = -1;
+  int64_t offset = 0, bytes = 0;
+
+  BufferRef ref() const { return {buffer, offset}; }
+  bool operator==(const Place &) const = default;
+  bool overlaps(const Place &other) const {
+    return buffer == other.buffer && offset < other.offset + other.bytes &&
+           other.offset < offset + bytes;
+  }
+};
+
+struct Recorded {
+  Step step;
+  std::vector<Place> reads, writes;
+  /// (number in reads, number in writes) that may be the same place.
+  std::vector<std::pair<int, int>> inPlace;
+};
+
+/// The value at `from` must be in the argument's buffer when the program ends.
+/// `own`: an arena buffer made for it alone, or -1. It becomes the argument's buffer
+/// if that is safe, else it is copied at the end.
+struct Donation {
+  int32_t argument = 0;
+  Place from;
+  int32_t own = -1;
+};
+
+class StepList {
+public:
+  int32_t addArgument(int32_t index, int64_t bytes);
+  int32_t addResult(int32_t index, int64_t bytes);
+  int32_t addArena(int64_t bytes);
+
+  Place wholeOf(int32_t buffer) const { return {buffer, 0, buffers[buffer].bytes}; }
+  void add(Recorded step) { steps.push_back(std::move(step)); }
+
+  /// To be called once, after the last step that reads arguments. `copyStep`
+  /// has the location of the copies that are added.
+  void settleDonations(const std::vector<Donation> &donations, const Recorded &copyStep);
+
+  /// Fills in the program's buffers, steps and arena.
+  void finish(Program &program, bool reuseMemory);
+
+private:
+  bool mayReplace(int32_t donated, int32_t argument, const std::vector<Place> &readAtEnd) const;
+  void shareInPlace();
+  int32_t find(int32_t buffer) const;
+
+  std::vector<Buffer> buffers;
+  std::vector<int32_t> sameAs; ///< union-find: which buffers have become one
+  std::vector<int32_t> argumentBuffers;
+  std::vector<Recorded> steps;
+};
+
+} // namespace cleave

@@ -1,0 +1,40 @@
+//===- CpuDevice.h - a rank's share of the processor ------------*- C++ -*-===//
+// Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//===----------------------------------------------------------------------===//
+#pragma once
+
+#include "runtime/core/Threads.h"
+#include "runtime/device/Device.h"
+
+namespace cleave {
+
+/// Work is done when a call returns, on a team of workers of which the caller
+/// is one.
+class CpuDevice final : public Device {
+public:
+  explicit CpuDevice(int workers, bool spin = true) : workers(workers, spin) {}
+
+  std::string_view name() const override { return "cpu"; }
+  bool hostVisible() const override { return true; }
+  ThreadTeam *team() override { return &workers; }
+
+  Result<std::unique_ptr<DeviceBuffer>> allocate(int64_t bytes) override;
+  Status toDevice(char *to, const void *from, int64_t bytes) override;
+  Status toHost(void *to, const char *from, int64_t bytes) override;
+  Status launch(const KernelCall &call, int64_t extent, int64_t grain) override;
+  Status gemm(const GemmStep &step, const char *a, const char *b, char *c,
+              const KernelCall &epilogue) override;
+  Status copy(char *to, const char *from, int64_t bytes) override;
+  Status fill(char *to, uint8_t value, int64_t bytes) override;
+  Status collective(Communicator &communicator, const CollectiveStep &step, const char *in,
+                    char *out, std::string_view where) override;
+  Result<std::unique_ptr<DeviceEvent>> record() override;
+  Status wait(const DeviceEvent &event) override;
+  Status synchronize() override;
+
+private:
+  ThreadTeam workers;
+};
+
+} // namespace cleave

@@ -1,0 +1,114 @@
+//===- Device.h - the device contract ---------------------------*- C++ -*-===//
+// Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//===----------------------------------------------------------------------===//
+//
+// What the executor asks of the hardware, and all that it knows of it. A Device
+// is one rank's: its memory, its workers or stream, its share of the machine.
+//
+// Order: launch, gemm, copy, fill and collective are queued and take effect in
+// the order of the calls, each after the one before it; a device may return
+// before the work is done (CUDA) or after (CPU). Errors of queued work come out
+// of a later call, at the latest of `synchronize`. `record` and `wait` order
+// work between the queues of two devices.
+//
+// Pointers given to queued work are device memory and must live until it is
+// done. Step descriptions (GemmStep, CollectiveStep) and the arrays of a
+// KernelCall must live as long: the executor resolves them once for each
+// program and keeps them.
+//
+//===----------------------------------------------------------------------===//
+#pragma once
+
+#include "runtime/comm/Communicator.h"
+#include "runtime/core/Result.h"
+#include "runtime/executable/Executable.h"
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+namespace cleave {
+
+/// Device memory. Owned by the holder; must not outlive its device. Aligned to
+/// 64 bytes at least.
+class DeviceBuffer {
+public:
+  virtual ~DeviceBuffer() = default;
+  char *data() const { return base; }
+  int64_t bytes() const { return size; }
+
+protected:
+  DeviceBuffer(char *base, int64_t size) : base(base), size(size) {}
+  char *base;
+  int64_t size;
+};
+
+/// A point in a device's queue.
+class DeviceEvent {
+public:
+  virtual ~DeviceEvent() = default;
+};
+
+/// Generated code as the device knows it: on the CPU a function pointer (see
+/// KernelStep and GemmStep for the signatures), on CUDA a CUfunction.
+using KernelHandle = void *;
+
+/// The arguments of generated code.
+struct KernelCall {
+  KernelHandle kernel = nullptr;
+  char **buffers = nullptr;
+  const int64_t *scalars = nullptr;
+};
+
+class Device {
+public:
+  virtual ~Device() = default;
+
+  virtual std::string_view name() const = 0; ///< "cpu"
+
+  /// True if the host may read and write device memory by its pointers (when no
+  /// work is queued): then the executor leaves out staging copies.
+  virtual bool hostVisible() const = 0;
+  /// Host threads that may help with host-side work, or null.
+  virtual ThreadTeam *team() = 0;
+
+  /// Zeroed memory. `bytes` may be 0. Out of memory is an error that names the
+  /// bytes.
+  virtual Result<std::unique_ptr<DeviceBuffer>> allocate(int64_t bytes) = 0;
+
+  /// Copies between host memory and the device, in order with queued work; when
+  /// they return, the host memory may be changed, or read.
+  virtual Status toDevice(char *to, const void *from, int64_t bytes) = 0;
+  virtual Status toHost(void *to, const char *from, int64_t bytes) = 0;
+
+  /// Runs outer iterations [0, extent) of generated code.
+  virtual Status launch(const KernelCall &call, int64_t extent, int64_t grain) = 0;
+
+  /// See GemmStep. `epilogue.kernel` is null when there is none.
+  virtual Status gemm(const GemmStep &step, const char *a, const char *b, char *c,
+                      const KernelCall &epilogue) = 0;
+
+  virtual Status copy(char *to, const char *from, int64_t bytes) = 0; ///< may overlap
+  virtual Status fill(char *to, uint8_t value, int64_t bytes) = 0;
+
+  /// A collective on device memory over the communicator's ranks.
+  virtual Status collective(Communicator &communicator, const CollectiveStep &step,
+                            const char *in, char *out, std::string_view where) = 0;
+
+  virtual Result<std::unique_ptr<DeviceEvent>> record() = 0;
+  /// Work queued from now on starts after `event`, of this or another device.
+  virtual Status wait(const DeviceEvent &event) = 0;
+  /// Returns when all queued work is done, with its first error.
+  virtual Status synchronize() = 0;
+};
+
+/// Where kernels come from, by symbol: loaded objects, or a table in tests.
+class KernelSource {
+public:
+  virtual ~KernelSource() = default;
+  /// Null if there is no such symbol. Valid as long as the source.
+  virtual KernelHandle find(std::string_view symbol) const = 0;
+};
+
+} // namespace cleave

@@ -1,0 +1,340 @@
+//===- Rank.cpp - one rank of a session -----------------------------------===//
+// Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//===----------------------------------------------------------------------===//
+#include "runtime/executor/Rank.h"
+
+#include "runtime/core/Init.h"
+
+#include <algorithm>
+#include <chrono>
+#include <fmt/format.h>
+#include <new>
+#include <stdexcept>
+#include <thread>
+
+namespace cleave {
+
+static bool isPersistent(const Argument &a) {
+  return a.role == Argument::Role::Param || a.role == Argument::Role::State;
+}
+
+static int64_t layoutBytes(const TensorLayout &layout) {
+  return localElements(layout) * byteSize(layout.dtype);
+}
+
+Rank::Rank(const Executable &executable, const KernelSource &kernels,
+           Communicator &communicator, std::unique_ptr<Device> device,
+           const SessionOptions &options)
+    : executable(executable), kernels(kernels), communicator(communicator), options(options),
+      position(executable.mesh, communicator.rank()), device(std::move(device)),
+      programs(executable.programs.size()) {
+  if (options.fault && options.fault->rank == communicator.rank())
+    faultStep = options.fault->step;
+}
+
+Result<std::unique_ptr<DeviceBuffer>> Rank::allocateFor(std::string_view what, int64_t bytes) {
+  auto buffer = device->allocate(bytes);
+  if (!buffer)
+    return Error{fmt::format("rank {}: {} for {}", position.rank(), buffer.error().message, what),
+                 buffer.error().fault};
+  return buffer;
+}
+
+Status Rank::allocate() {
+  int64_t arenaBytes = 0;
+  for (const Program &program : executable.programs) {
+    arenaBytes = std::max(arenaBytes, program.arenaBytes);
+    for (const Argument &argument : program.arguments) {
+      if (!isPersistent(argument) || persistent.count(argument.name))
+        continue;
+      auto buffer = allocateFor("'" + argument.name + "'", argument.localBytes);
+      if (!buffer)
+        return buffer.error();
+      persistent[argument.name] = std::move(*buffer);
+    }
+  }
+  auto buffer = allocateFor("the arena", arenaBytes);
+  if (!buffer)
+    return buffer.error();
+  arena = std::move(*buffer);
+  return {};
+}
+
+Status Rank::storeInto(char *local, const TensorLayout &layout, const char *global) {
+  if (device->hostVisible()) {
+    extractShard(layout, position, global, local);
+    return {};
+  }
+  std::vector<char> staging(static_cast<size_t>(layoutBytes(layout)));
+  extractShard(layout, position, global, staging.data());
+  return device->toDevice(local, staging.data(), std::ssize(staging));
+}
+
+Status Rank::loadFrom(const char *local, const TensorLayout &layout, char *global) {
+  if (device->hostVisible()) {
+    insertShard(layout, position, local, global);
+    return {};
+  }
+  std::vector<char> staging(static_cast<size_t>(layoutBytes(layout)));
+  if (auto status = device->toHost(staging.data(), local, std::ssize(staging)); !status)
+    return status;
+  insertShard(layout, position, staging.data(), global);
+  return {};
+}
+
+Status Rank::initialise(const Argument &argument, uint64_t seed) {
+  auto spec = InitSpec::parse(argument.init);
+  if (!spec)
+    return Error{fmt::format("'{}': {}", argument.name, spec.error().message)};
+  char *local = persistent.find(argument.name)->second->data();
+  if (device->hostVisible()) {
+    fillInitial(*spec, seed, argument.name, argument.layout, position, local, device->team());
+    return {};
+  }
+  std::vector<char> staging(static_cast<size_t>(argument.localBytes));
+  fillInitial(*spec, seed, argument.name, argument.layout, position, staging.data(),
+              device->team());
+  return device->toDevice(local, staging.data(), std::ssize(staging));
+}
+
+Status Rank::store(const Argument &argument, const char *global) {
+  return storeInto(persistent.find(argument.name)->second->data(), argument.layout, global);
+}
+
+Status Rank::load(const Argument &argument, char *global) {
+  return loadFrom(persistent.find(argument.name)->second->data(), argument.layout, global);
+}
+
+char *Rank::argumentData(size_t program, size_t index) const {
+  const Argument &argument = executable.programs[program].arguments[index];
+  if (isPersistent(argument))
+    return persistent.find(argument.name)->second->data();
+  return programs[program].inputs[index]->data();
+}
+
+char *Rank::resultData(size_t program, size_t index) const {
+  const ProgramResult &result = executable.programs[program].results[index];
+  if (result.aliasOf >= 0)
+    return argumentData(program, static_cast<size_t>(result.aliasOf));
+  return programs[program].results[index]->data();
+}
+
+char *Rank::at(size_t program, const BufferRef &ref) const {
+  const Buffer &buffer = executable.programs[program].buffers[static_cast<size_t>(ref.buffer)];
+  auto index = static_cast<size_t>(buffer.index);
+  switch (buffer.kind) {
+  case Buffer::Kind::Arena:
+    return arena->data() + buffer.offset + ref.offset;
+  case Buffer::Kind::Argument:
+    return argumentData(program, index) + ref.offset;
+  case Buffer::Kind::Result:
+    return resultData(program, index) + ref.offset;
+  }
+  return nullptr;
+}
+
+Status Rank::prepare(size_t number) {
+  Prepared &prepared = programs[number];
+  if (prepared.ready)
+    return {};
+  const Program &program = executable.programs[number];
+  prepared.inputs.resize(program.arguments.size());
+  prepared.results.resize(program.results.size());
+  for (size_t i = 0; i < program.arguments.size(); ++i) {
+    const Argument &argument = program.arguments[i];
+    if (isPersistent(argument))
+      continue;
+    auto buffer = allocateFor("input '" + argument.name + "'", argument.localBytes);
+    if (!buffer)
+      return buffer.error();
+    prepared.inputs[i] = std::move(*buffer);
+  }
+  for (size_t i = 0; i < program.results.size(); ++i) {
+    const ProgramResult &result = program.results[i];
+    if (result.aliasOf >= 0)
+      continue;
+    auto buffer = allocateFor("result '" + result.name + "'", layoutBytes(result.layout));
+    if (!buffer)
+      return buffer.error();
+    prepared.results[i] = std::move(*buffer);
+  }
+
+  // The calls point into these two, so they must not grow later.
+  size_t pointerCount = 0, scalarCount = 0;
+  for (const Step &step : program.steps) {
+    if (auto *kernel = std::get_if<KernelStep>(&step.action)) {
+      pointerCount += kernel->buffers.size();
+      scalarCount += kernel->scalars.size();
+    } else if (auto *gemm = std::get_if<GemmStep>(&step.action)) {
+      pointerCount += gemm->epilogueBuffers.size();
+      scalarCount += gemm->epilogueScalars.size();
+    }
+  }
+  prepared.pointers.reserve(pointerCount);
+  prepared.scalars.reserve(scalarCount);
+  auto resolveCall = [&](const std::string &symbol, const std::vector<BufferRef> &buffers,
+                         const std::vector<RankScalar> &scalars) {
+    KernelCall call{kernels.find(symbol), prepared.pointers.data() + prepared.pointers.size(),
+                    prepared.scalars.data() + prepared.scalars.size()};
+    for (const BufferRef &ref : buffers)
+      prepared.pointers.push_back(at(number, ref));
+    for (const RankScalar &scalar : scalars)
+      prepared.scalars.push_back(position.resolve(scalar));
+    return call;
+  };
+  for (const Step &step : program.steps) {
+    Resolved resolved;
+    StepProfile profile;
+    if (auto *s = std::get_if<KernelStep>(&step.action)) {
+      resolved.call = resolveCall(s->symbol, s->buffers, s->scalars);
+    } else if (auto *s = std::get_if<GemmStep>(&step.action)) {
+      resolved.a = at(number, s->a);
+      resolved.b = at(number, s->b);
+      resolved.c = at(number, s->c);
+      if (!s->epilogue.empty())
+        resolved.call = resolveCall(s->epilogue, s->epilogueBuffers, s->epilogueScalars);
+      profile.bytes =
+          s->batch * (s->m * s->k + s->k * s->n + s->m * s->n) * byteSize(s->dtype);
+    } else if (auto *s = std::get_if<CopyStep>(&step.action)) {
+      resolved.a = at(number, s->from);
+      resolved.c = at(number, s->to);
+      profile.bytes = s->bytes;
+    } else if (auto *s = std::get_if<FillStep>(&step.action)) {
+      resolved.c = at(number, s->to);
+      profile.bytes = s->bytes;
+    } else if (auto *s = std::get_if<CollectiveStep>(&step.action)) {
+      resolved.a = at(number, s->in);
+      resolved.c = at(number, s->out);
+      profile.bytes = payloadBytes(*s);
+    }
+    prepared.steps.push_back(resolved);
+    prepared.profile.push_back(profile);
+  }
+  prepared.ready = true;
+  return {};
+}
+
+Status Rank::injectFault() {
+  switch (options.fault->kind) {
+  case FaultInjection::Kind::Throw:
+    throw std::runtime_error("a fault was injected");
+  case FaultInjection::Kind::BadAlloc:
+    throw std::bad_alloc();
+  case FaultInjection::Kind::Hang:
+    while (communicator.check()) // until the others' watchdog ends it
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    return communicator.check();
+  case FaultInjection::Kind::Skip:
+    break;
+  }
+  return {};
+}
+
+Status Rank::execute(const Program &program, const Step &step, const Resolved &resolved) {
+  if (auto *s = std::get_if<KernelStep>(&step.action))
+    return device->launch(resolved.call, s->extent, s->grain);
+  if (auto *s = std::get_if<GemmStep>(&step.action))
+    return device->gemm(*s, resolved.a, resolved.b, resolved.c, resolved.call);
+  if (auto *s = std::get_if<CopyStep>(&step.action))
+    return device->copy(resolved.c, resolved.a, s->bytes);
+  if (auto *s = std::get_if<FillStep>(&step.action))
+    return device->fill(resolved.c, 0, s->bytes);
+  const auto &s = std::get<CollectiveStep>(step.action);
+  std::string_view where;
+  if (step.location >= 0)
+    where = program.locations[static_cast<size_t>(step.location)];
+  else if (s.site >= 0)
+    where = program.collectiveSites[static_cast<size_t>(s.site)].location;
+  return device->collective(communicator, s, resolved.a, resolved.c, where);
+}
+
+Status Rank::run(size_t number, const std::vector<const char *> &inputs) {
+  const Program &program = executable.programs[number];
+  Prepared &prepared = programs[number];
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (inputs[i])
+      if (auto status =
+              storeInto(argumentData(number, i), program.arguments[i].layout, inputs[i]);
+          !status)
+        return status;
+  if (options.poison) {
+    constexpr uint8_t nan = 0xFF; // a NaN in every float type, -1 in integers
+    if (auto status = device->fill(arena->data(), nan, arena->bytes()); !status)
+      return status;
+    for (const auto &result : prepared.results)
+      if (result)
+        if (auto status = device->fill(result->data(), nan, result->bytes()); !status)
+          return status;
+  }
+  using Clock = std::chrono::steady_clock;
+  auto seconds = [](Clock::duration d) { return std::chrono::duration<double>(d).count(); };
+  for (size_t i = 0; i < program.steps.size(); ++i) {
+    if (auto status = communicator.check(); !status)
+      return status;
+    if (static_cast<int64_t>(i) == faultStep) {
+      if (auto status = injectFault(); !status)
+        return status;
+      continue; // Skip
+    }
+    if (!options.profile) {
+      if (auto status = execute(program, program.steps[i], prepared.steps[i]); !status)
+        return status;
+      continue;
+    }
+    double waited = communicator.stats.waitSeconds;
+    Clock::time_point start = Clock::now();
+    if (auto status = execute(program, program.steps[i], prepared.steps[i]); !status)
+      return status;
+    // A device that queues would give the time of the call, not of the work.
+    if (!device->hostVisible())
+      if (auto status = device->synchronize(); !status)
+        return status;
+    StepProfile &profile = prepared.profile[i];
+    ++profile.runs;
+    profile.seconds += seconds(Clock::now() - start);
+    profile.waitSeconds += communicator.stats.waitSeconds - waited;
+  }
+  return device->synchronize();
+}
+
+Status Rank::loadResult(size_t program, size_t result, char *global) {
+  return loadFrom(resultData(program, result),
+                  executable.programs[program].results[result].layout, global);
+}
+
+Status Rank::copyResult(size_t program, size_t result, std::vector<char> &local) {
+  const TensorLayout &layout = executable.programs[program].results[result].layout;
+  local.resize(static_cast<size_t>(layoutBytes(layout)));
+  return device->toHost(local.data(), resultData(program, result), std::ssize(local));
+}
+
+std::vector<StepProfile> Rank::profile(size_t program) const {
+  return programs[program].profile;
+}
+
+void Rank::resetProfile() {
+  for (Prepared &prepared : programs)
+    for (StepProfile &step : prepared.profile)
+      step = StepProfile{0, 0, 0, step.bytes};
+}
+
+MemoryReport Rank::memory() const {
+  MemoryReport report;
+  report.arena = arena ? arena->bytes() : 0;
+  std::map<std::string_view, const Argument *> seen;
+  for (const Program &program : executable.programs)
+    for (const Argument &argument : program.arguments)
+      if (isPersistent(argument) && seen.emplace(argument.name, &argument).second)
+        (argument.role == Argument::Role::Param ? report.params : report.states) +=
+            argument.localBytes;
+  for (const Prepared &prepared : programs) {
+    for (const auto &buffer : prepared.inputs)
+      report.inputs += buffer ? buffer->bytes() : 0;
+    for (const auto &buffer : prepared.results)
+      report.results += buffer ? buffer->bytes() : 0;
+  }
+  return report;
+}
+
+} // namespace cleave

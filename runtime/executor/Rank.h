@@ -1,0 +1,81 @@
+//===- Rank.h - one rank of a session ---------------------------*- C++ -*-===//
+// Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//===----------------------------------------------------------------------===//
+#pragma once
+
+#include "runtime/core/Shard.h"
+#include "runtime/device/Device.h"
+#include "runtime/executor/Session.h"
+
+#include <functional>
+
+namespace cleave {
+
+/// One rank's memory and its programs with all pointers resolved. All members
+/// are called by the rank's own thread, but the const ones, which others may
+/// call while the rank is idle.
+class Rank {
+public:
+  Rank(const Executable &executable, const KernelSource &kernels, Communicator &communicator,
+       std::unique_ptr<Device> device, const SessionOptions &options);
+
+  const RankPosition &place() const { return position; }
+  Communicator &comm() { return communicator; }
+  const Communicator &comm() const { return communicator; }
+
+  /// Allocates the arena, the params and the states.
+  Status allocate();
+  Status initialise(const Argument &argument, uint64_t seed);
+  Status store(const Argument &argument, const char *global);
+  /// Writes this rank's part into a whole tensor.
+  Status load(const Argument &argument, char *global);
+
+  /// Allocates and resolves what the program needs, once.
+  Status prepare(size_t program);
+  /// `inputs`: by argument, the whole tensor of inputs and scalars, else null.
+  Status run(size_t program, const std::vector<const char *> &inputs);
+  Status loadResult(size_t program, size_t result, char *global);
+  /// This rank's block of a result, donated or not, padding included.
+  Status copyResult(size_t program, size_t result, std::vector<char> &local);
+
+  std::vector<StepProfile> profile(size_t program) const;
+  void resetProfile();
+  MemoryReport memory() const; ///< without the resident bytes
+
+private:
+  struct Resolved {
+    char *a = nullptr, *b = nullptr, *c = nullptr;
+    KernelCall call;
+  };
+  struct Prepared {
+    bool ready = false;
+    std::vector<std::unique_ptr<DeviceBuffer>> inputs, results; ///< by index; null: elsewhere
+    std::vector<Resolved> steps;
+    std::vector<char *> pointers;  ///< of all kernel calls, one after another
+    std::vector<int64_t> scalars;
+    std::vector<StepProfile> profile;
+  };
+
+  Result<std::unique_ptr<DeviceBuffer>> allocateFor(std::string_view what, int64_t bytes);
+  char *argumentData(size_t program, size_t index) const;
+  char *resultData(size_t program, size_t index) const;
+  char *at(size_t program, const BufferRef &ref) const;
+  Status storeInto(char *local, const TensorLayout &layout, const char *global);
+  Status loadFrom(const char *local, const TensorLayout &layout, char *global);
+  Status execute(const Program &program, const Step &step, const Resolved &resolved);
+  Status injectFault();
+
+  const Executable &executable;
+  const KernelSource &kernels;
+  Communicator &communicator;
+  const SessionOptions &options;
+  RankPosition position;
+  std::unique_ptr<Device> device;
+  std::unique_ptr<DeviceBuffer> arena;
+  std::map<std::string, std::unique_ptr<DeviceBuffer>, std::less<>> persistent;
+  std::vector<Prepared> programs;
+  int64_t faultStep = -1;
+};
+
+} // namespace cleave

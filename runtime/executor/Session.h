@@ -1,0 +1,144 @@
+//===- Session.h - an executable at work ------------------------*- C++ -*-===//
+// Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//===----------------------------------------------------------------------===//
+#pragma once
+
+#include "runtime/comm/Communicator.h"
+#include "runtime/core/Tensor.h"
+#include "runtime/device/Device.h"
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace cleave {
+
+/// Makes a rank fail on purpose, for tests.
+struct FaultInjection {
+  enum class Kind : uint8_t { Throw, BadAlloc, Hang, Skip } kind = Kind::Throw;
+  int rank = 0;
+  int64_t step = 0; ///< before this step; Hang: sleeps; Skip: leaves the step out
+
+  /// "rank=1,step=5,kind=throw"; kinds: throw, bad_alloc, hang, skip.
+  static Result<FaultInjection> parse(std::string_view text);
+};
+
+struct SessionOptions {
+  /// All ranks together, shared evenly, at least one each. 0: the usable cores.
+  int threads = 0;
+  /// 0: CLEAVE_WATCHDOG_SECONDS, or 600.
+  double watchdogSeconds = 0;
+  /// Fill the arena and the results with NaN before each run. Also switched on
+  /// by CLEAVE_POISON=1.
+  bool poison = false;
+  /// Keep the time of each step.
+  bool profile = false;
+  /// In builds with CLEAVE_FAULTS, CLEAVE_FAULT gives one too.
+  std::optional<FaultInjection> fault;
+};
+
+struct RunOptions {
+  /// Compare all copies of each result's replicated parts, donated ones too.
+  bool checkReplicas = false;
+  /// Bring back the results that are not donated. Off saves the copies.
+  bool fetch = true;
+};
+
+using ScalarValue = std::variant<int64_t, double>;
+
+/// What one run gave: its results that are not donated, whole.
+struct RunResult {
+  std::map<std::string, HostTensor> results;
+  double seconds = 0; ///< of the ranks' work, without bringing results back
+};
+
+struct StepProfile {
+  int64_t runs = 0;
+  double seconds = 0;     ///< of all runs, waiting included
+  double waitSeconds = 0; ///< collectives: waiting for other ranks
+  int64_t bytes = 0;      ///< of one run: copies, fills, operands of products, payloads
+};
+
+/// Where a rank's time went, in seconds.
+struct ProfileSummary {
+  std::map<StepKind, double> byKind; ///< collectives without waiting
+  double waiting = 0;
+  double total = 0;
+};
+
+/// Bytes of one rank (all ranks are alike), and of the process.
+struct MemoryReport {
+  int64_t arena = 0;
+  int64_t params = 0, states = 0, inputs = 0, results = 0; ///< persistent
+  int64_t resident = 0, peakResident = 0;                  ///< the process, all ranks
+
+  int64_t persistent() const { return params + states + inputs + results; }
+};
+
+/// An executable with its ranks running as threads, each with its device, its
+/// arena and its part of the params and states. Params and states are shared by
+/// name among the executable's programs.
+///
+/// Used by one thread at a time. When a rank fails, the call returns the first
+/// cause (Fault::Rank) and every later call does the same.
+class Session {
+public:
+  /// Verifies the executable, finds all kernels, starts the ranks. Keeps
+  /// `kernels` alive.
+  static Result<std::unique_ptr<Session>> create(std::shared_ptr<const Executable> executable,
+                                                 std::shared_ptr<const KernelSource> kernels,
+                                                 SessionOptions options = {});
+  ~Session();
+  Session(const Session &) = delete;
+  Session &operator=(const Session &) = delete;
+
+  const Executable &executable() const;
+  int ranks() const;
+  int workersPerRank() const;
+
+  /// Gives every param and state its initial value.
+  Status initialise(uint64_t seed);
+  /// The same for those whose role is State only: a new optimizer.
+  Status resetStates();
+  /// Sets a param or state from a whole tensor of its own dtype and shape.
+  Status set(std::string_view name, const TensorView &value);
+  /// A param or state, whole.
+  Result<HostTensor> get(std::string_view name);
+
+  /// The params and states of all programs, in the order of their first use.
+  /// Null if there is none of this name.
+  std::vector<const Argument *> persistentArguments() const;
+  const Argument *findPersistent(std::string_view name) const;
+
+  /// Runs a program once on all ranks. Where several programs have the name,
+  /// the one whose sizes the inputs have is taken. Inputs are whole tensors;
+  /// integers that are used as indices are checked first. Params must have
+  /// values; states without one get their initial value.
+  Result<RunResult> run(std::string_view program, const std::map<std::string, HostTensor> &inputs,
+                        const std::map<std::string, ScalarValue> &scalars = {},
+                        RunOptions options = {});
+
+  /// [rank][step] of a program (by index); empty without SessionOptions::profile.
+  std::vector<std::vector<StepProfile>> profile(size_t program) const;
+  ProfileSummary profileSummary(size_t program, int rank) const;
+  void resetProfile();
+
+  CollectiveStats collectives(int rank) const;
+  void resetCollectives();
+  /// Of what has been allocated up to now.
+  MemoryReport memory() const;
+
+private:
+  struct State;
+  explicit Session(std::unique_ptr<State> state);
+  std::unique_ptr<State> state;
+};
+
+/// This process's resident and peak resident bytes; 0 where unknown.
+std::pair<int64_t, int64_t> residentBytes();
+
+} // namespace cleave
