@@ -35,7 +35,13 @@ public:
       position = 3; // a byte order mark
     while (position < text.size() && !diagnostics.full())
       next();
+    // The end is where the last token ends, so that it has a line to be shown.
     position = text.size();
+    for (size_t i = tokens.size(); i-- > 0;)
+      if (tokens[i].kind != TokenKind::Newline) {
+        position = tokens[i].range.end;
+        break;
+      }
     push(TokenKind::Newline, position);
     push(TokenKind::End, position);
     return std::move(tokens);

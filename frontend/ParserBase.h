@@ -19,11 +19,19 @@ using namespace ast;
 class ParserBase {
 protected:
   ParserBase(const SourceMap &sources, uint32_t file, Diagnostics &diagnostics)
-      : diagnostics(diagnostics), tokens(lex(sources, file, diagnostics)) {}
+      : diagnostics(diagnostics), text(sources.file(file).text()),
+        tokens(lex(sources, file, diagnostics)) {
+    for (const Diagnostic &fault : diagnostics.all())
+      if (fault.range.file == file)
+        unreadable.push_back(fault.range.begin);
+    std::sort(unreadable.begin(), unreadable.end());
+  }
 
   static constexpr unsigned maxDepth = 200;
   Diagnostics &diagnostics;
+  std::string_view text;
   std::vector<Token> tokens;
+  std::vector<uint32_t> unreadable; ///< where the lexer found faults, ascending
   size_t position = 0;
   unsigned depth = 0;
 
@@ -63,7 +71,17 @@ protected:
       return quoted(current().text);
     }
   }
+  /// Whether the lexer found a fault before, in the same line: what follows
+  /// from it needs no words.
+  bool followsFault() const {
+    uint32_t at = current().range.begin;
+    auto next = std::upper_bound(unreadable.begin(), unreadable.end(), at);
+    return next != unreadable.begin() &&
+           text.substr(next[-1], at - next[-1]).find('\n') == std::string_view::npos;
+  }
   bool fail(const std::string &expected, const std::string &hint = {}) {
+    if (followsFault())
+      return false;
     std::string where = current().kind == TokenKind::Keyword
                             ? found() + ", which is a word of the language"
                             : found();
@@ -74,12 +92,17 @@ protected:
     return accept(text) || fail("`" + std::string(text) + "` " + after, hint);
   }
   /// The closing bracket, or the closing brace of a body; `opened` is the other one.
-  bool close(std::string_view text, const std::string &what, SourceRange opened) {
-    if (accept(text))
+  bool close(std::string_view bracket, const std::string &what, SourceRange opened) {
+    if (accept(bracket))
       return true;
+    // At the end of the file the innermost is enough.
+    bool said = current().kind == TokenKind::End && !diagnostics.empty() &&
+                diagnostics.all().back().range == current().range;
+    if (said || followsFault())
+      return false;
     diagnostics
         .error(current().range,
-               "expected `" + std::string(text) + "` " + what + ", found " + found())
+               "expected `" + std::string(bracket) + "` " + what + ", found " + found())
         .notes.push_back({opened, "it is opened here"});
     return false;
   }

@@ -92,7 +92,10 @@ std::optional<ValueId> Checker::tensor(const Operand &operand, SourceRange range
     bool fits =
         integer && (element == DType::I64 || (*integer >= INT32_MIN && *integer <= INT32_MAX));
     if (!fits) {
-      fail(range, toString(operand.number) + " is no " + std::string(cleave::name(element)),
+      std::string wanted(cleave::name(element));
+      fail(range,
+           integer ? toString(operand.number) + " is no " + wanted
+                   : "a real number where " + wanted + " is wanted",
            integer ? "" : "cast the tensor: `f32(...)`");
       return std::nullopt;
     }

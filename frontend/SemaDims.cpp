@@ -334,8 +334,9 @@ void Checker::dims() {
     std::optional<Setting> value = number(*d.value, root, true);
     if (!value || !isInteger(*value)) {
       if (value)
-        diagnostics.error(d.value->range,
-                          "a dim's size is a whole number, not " + toString(*value));
+        diagnostics.error(d.value->range, std::string("a dim's size is a whole number, not ") +
+                                              (isBool(*value) ? "" : "the real number ") +
+                                              toString(*value));
       badDims.insert(dim.name);
     } else {
       dim.size = std::get<int64_t>(*value);
@@ -451,7 +452,10 @@ std::optional<std::string> Checker::singleAtom(const ast::Name &name, const Inst
     return std::nullopt;
   if (atoms->size() == 1)
     return atoms->front();
-  diagnostics.error(name.range, quoted(name.text) + " is a compound dim (" + show(*atoms) +
+  std::string parts;
+  for (const std::string &atom : *atoms)
+    parts += (parts.empty() ? "" : " * ") + atom;
+  diagnostics.error(name.range, quoted(name.text) + " is a compound dim (" + parts +
                                     "), which cannot be " + use);
   return std::nullopt;
 }
@@ -477,8 +481,16 @@ std::optional<TensorType> Checker::type(const ast::Type &type, const Instance &c
   if (!type.element.empty()) {
     std::optional<DType> element = parseDType(type.element);
     if (!element) {
-      std::vector<std::string> known = {"f32", "f64", "bf16", "f16", "i1", "i32", "i64"};
-      std::string hint = didYouMean(type.element, known);
+      static const std::map<std::string, const char *> elsewhere = {
+          {"float", "f32"}, {"float32", "f32"}, {"double", "f64"},    {"float64", "f64"},
+          {"half", "f16"},  {"float16", "f16"}, {"bfloat16", "bf16"}, {"bfloat", "bf16"},
+          {"int", "i32"},   {"int32", "i32"},   {"long", "i64"},      {"int64", "i64"},
+          {"bool", "i1"}};
+      auto other = elsewhere.find(type.element);
+      std::string hint =
+          other != elsewhere.end()
+              ? "did you mean " + quoted(other->second) + "?"
+              : didYouMean(type.element, {"f32", "f64", "bf16", "f16", "i1", "i32", "i64"});
       if (!type.hasDims && dimIndex.count(type.element))
         hint = "dims stand in brackets: `[" + type.element + "]`";
       diagnostics.error(type.elementRange, "no element type is called " + quoted(type.element),

@@ -117,17 +117,18 @@ Operand Checker::callAttention(const ast::Expr &call) {
   if (info.rate < 0 || info.rate >= 1)
     return fail(args.get("dropout")->range, "the rate is " + toString(Setting(info.rate)),
                 "from 0 to below 1");
-  auto describe = [&](const char *what, ValueId id) {
-    return std::string(what) + " is " + program.show(typeOf(id));
+  const TensorType written[] = {typeOf(q), typeOf(k), typeOf(v)};
+  auto describe = [&](const char *what) {
+    return std::string(what) + " is " + program.show(written[std::string("qkv").find(what)]);
   };
   if (!typeOf(k).has(*depth))
     return fail(args.positional[1]->range,
-                "the keys lack the queries' last dim " + quoted(*depth) + ": " + describe("q", q) +
-                    ", " + describe("k", k),
+                "the keys lack the queries' last dim " + quoted(*depth) + ": " + describe("q") +
+                    ", " + describe("k"),
                 "another dim to contract: `depth = ...`");
   if (!typeOf(v).has(*key))
     return fail(args.positional[2]->range,
-                "the values lack the dim " + quoted(*key) + " to attend over: " + describe("v", v));
+                "the values lack the dim " + quoted(*key) + " to attend over: " + describe("v"));
   if (typeOf(v).dims.back().name == *key)
     return fail(args.positional[2]->range,
                 "the values' last dim is the depth of the result, not " + quoted(*key),
@@ -168,7 +169,7 @@ Operand Checker::callAttention(const ast::Expr &call) {
       if (own.size() != 1)
         return fail(call.range,
                     own.empty()
-                        ? "the queries have no dim of their own: " + describe("q", q)
+                        ? "the queries have no dim of their own: " + describe("q")
                         : "which dim do the queries run over? " + show(own) + " are not the keys'",
                     "say `query = ...`");
       info.queryDim = own[0];
@@ -181,19 +182,19 @@ Operand Checker::callAttention(const ast::Expr &call) {
   const TensorType &tq = typeOf(q), &tk = typeOf(k), &tv = typeOf(v);
   if (tq.element != tk.element || tq.element != tv.element)
     return fail(call.range,
-                "the element types differ: " + describe("q", q) + ", " + describe("k", k) + ", " +
-                    describe("v", v),
+                "the element types differ: " + describe("q") + ", " + describe("k") + ", " +
+                    describe("v"),
                 "cast them to one");
   for (const Atom &atom : tk.dims)
     if (atom.name != info.keyDim && !tq.has(atom.name))
       return fail(args.positional[1]->range, "the keys have the dim " + quoted(atom.name) +
-                                                 ", which the queries lack: " + describe("q", q));
+                                                 ", which the queries lack: " + describe("q"));
   bool sameValues = tk.dims.size() == tv.dims.size();
   for (const Atom &atom : tv.dims)
     sameValues &= atom.name == info.valueDim || (tk.has(atom.name) && atom.name != info.depthDim);
   if (!sameValues)
     return fail(args.positional[2]->range, "the values' dims are the keys', but for the last: " +
-                                               describe("k", k) + ", " + describe("v", v));
+                                               describe("k") + ", " + describe("v"));
   TensorType result{tq.element, {}};
   for (const Atom &atom : tq.dims)
     if (atom.name != info.depthDim)
@@ -219,6 +220,7 @@ Operand Checker::callAttention(const ast::Expr &call) {
     if (!mask)
       return {};
     TensorType type = typeOf(*mask);
+    const TensorType given = type;
     if (type.element != DType::I1)
       return fail(e->range, "a key padding mask is i1, not " + program.show(type),
                   "compare: `mask != 0`");
@@ -229,7 +231,7 @@ Operand Checker::callAttention(const ast::Expr &call) {
     if (!type.has(info.keyDim) || !insideOf(type, maskable))
       return fail(e->range,
                   "a key padding mask has the dim " + quoted(*key) +
-                      " and others of the keys; this is " + program.show(typeOf(*mask)),
+                      " and others of the keys; this is " + program.show(given),
                   "a mask that depends on the query is an additive `bias`");
     operands.push_back(*mask);
     info.mask = true;

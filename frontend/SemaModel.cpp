@@ -316,8 +316,8 @@ bool Checker::newName(std::map<std::string, SourceRange> &known, const ast::Name
   auto [it, fresh] = known.emplace(name.text, name.range);
   if (!fresh)
     diagnostics
-        .error(name.range, std::string("the ") + what + " " + quoted(name.text) +
-                               " has the name of another thing")
+        .error(name.range,
+               std::string("the name of the ") + what + " " + quoted(name.text) + " is taken")
         .notes.push_back({it->second, "the first is here"});
   return fresh;
 }

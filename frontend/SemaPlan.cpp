@@ -112,6 +112,7 @@ bool Checker::anyTensorHas(const PlanDim &dim) const {
 
 void Checker::plan(const ast::Plan &p) {
   Plan out;
+  size_t before = diagnostics.size();
   out.name = p.name.text;
   out.range = p.name.range;
   for (const ast::PlanAxis &axis : p.axes) {
@@ -221,8 +222,9 @@ void Checker::plan(const ast::Plan &p) {
     }
     out.pins.push_back(std::move(pin));
   }
+  bool right = diagnostics.size() == before;
   for (const MeshAxisDecl &axis : out.axes)
-    if (!used.count(axis.name))
+    if (right && !used.count(axis.name))
       diagnostics.error(axis.range, "nothing uses the axis " + quoted(axis.name),
                         "shard something by it, or take it from the mesh");
   program.plans.push_back(std::move(out));
@@ -341,7 +343,7 @@ bool Checker::weightSource(const ast::Expr &e, WeightEntry &out) {
     if (step->kind == ast::ExprKind::Index) {
       for (const ast::Item &item : step->items) {
         if (!item.value || item.value->kind != ast::ExprKind::Name || !item.name.text.empty()) {
-          fail(step->range, "expected the name of an index, such as `body[i]`");
+          fail(step->opRange, "expected the name of an index, such as `body[i]`");
           return false;
         }
         indices.push_back(item.value->text);
@@ -380,7 +382,8 @@ bool Checker::weightSource(const ast::Expr &e, WeightEntry &out) {
     const Param &p = program.params[param->second];
     if (indices.size() != p.stacked) {
       fail(e.range,
-           quoted(p.path) + " has " + std::to_string(p.stacked) + " indices, here are " +
+           quoted(p.path) + " has " + std::to_string(p.stacked) +
+               (p.stacked == 1 ? " index, here are " : " indices, here are ") +
                std::to_string(indices.size()),
            p.stacked ? "write `part[i].param`" : "");
       return false;

@@ -8,10 +8,7 @@
 #include "ir/Dialect.h"
 #include "passes/Passes.h"
 #include "passes/differentiate/Differentiate.h"
-#if __has_include("passes/fusion/Fusion.h")
 #include "passes/fusion/Fusion.h"
-#define HAVE_FUSION
-#endif
 #include "passes/lowering/Kernels.h"
 #include "passes/schedule/Layouts.h"
 #include "passes/schedule/Listing.h"
@@ -240,11 +237,9 @@ Status Pipeline::compileEntry(const EntryPoint &entry) {
     pm.addPass(createCSEPass());
     if (failed(pm.run(*module)))
       return failure();
-#ifdef HAVE_FUSION
-    return options.fuse ? fuse(*module) : success();
-#else
-    return success();
-#endif
+    FusionOptions f;
+    f.fuse = options.fuse;
+    return fuse(*module, f);
   });
   Executable built;
   CLEAVE_STAGE("schedule", EmitStage::None, [&]() -> LogicalResult {

@@ -4,10 +4,12 @@
 //===----------------------------------------------------------------------===//
 #include "passes/Passes.h"
 
+#include "passes/fusion/Fusion.h"
 #include "passes/schedule/Schedule.h"
 
 void cleave::registerCleavePasses() {
   registerDifferentiatePasses();
   registerShardingPasses();
+  registerFusionPasses();
   registerSchedulePasses();
 }

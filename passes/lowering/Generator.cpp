@@ -144,8 +144,7 @@ void Generator::laneLoop(Scope *scope, StringAttr dim, Value low, Value high, in
   Operation *saved = scope->open;
   if (!alwaysWhole) {
     OpBuilder &at = in(scope);
-    Value isLast =
-        arith::CmpIOp::create(at, loc, arith::CmpIPredicate::eq, high, constant(size));
+    Value isLast = arith::CmpIOp::create(at, loc, arith::CmpIPredicate::eq, high, constant(size));
     auto branch = scf::IfOp::create(at, loc, isLast, /*withElseRegion=*/false);
     tail = newScope(scope, branch.thenBlock());
     scope->open = branch;
@@ -270,8 +269,8 @@ bool Generator::generate(StringRef symbol, KernelInfo &info) {
   Type i64 = b.getI64Type();
   Type pointer = LLVM::LLVMPointerType::get(b.getContext());
   b.setInsertionPointToEnd(module.getBody());
-  function = func::FuncOp::create(b, loc, symbol,
-                                  b.getFunctionType({i64, i64, pointer, pointer}, {}));
+  function =
+      func::FuncOp::create(b, loc, symbol, b.getFunctionType({i64, i64, pointer, pointer}, {}));
   Block *entry = function.addEntryBlock();
   b.setInsertionPointToEnd(entry);
   func::ReturnOp::create(b, loc);
@@ -286,15 +285,15 @@ bool Generator::generate(StringRef symbol, KernelInfo &info) {
   for (BlockArgument arg : region.getArguments()) {
     if (isa<NamedTensorType>(arg.getType())) {
       bufferOf[arg] = static_cast<unsigned>(buffers.size());
-      buffers.push_back(loadSlot(entry->getArgument(2), pointer,
-                                 static_cast<int64_t>(buffers.size())));
+      buffers.push_back(
+          loadSlot(entry->getArgument(2), pointer, static_cast<int64_t>(buffers.size())));
     } else {
       scalars[arg] = loadSlot(entry->getArgument(3), i64, scalarCount++);
     }
   }
   for (size_t i = 0; i < yield.getNumOperands(); ++i)
-    buffers.push_back(loadSlot(entry->getArgument(2), pointer,
-                               static_cast<int64_t>(buffers.size())));
+    buffers.push_back(
+        loadSlot(entry->getArgument(2), pointer, static_cast<int64_t>(buffers.size())));
   for (Value v : yield.getOperands())
     if (auto scatter = v.getDefiningOp<ScatterAddOp>()) {
       if (yield.getNumOperands() != 1) {
@@ -311,8 +310,8 @@ bool Generator::generateRows(KernelInfo &info) {
   for (Value v : yield.getOperands())
     results.push_back(tensorOf(v));
   laneDim = chooseLaneDim(results);
-  NamedTensorType lead = *std::max_element(
-      results.begin(), results.end(), [](NamedTensorType x, NamedTensorType y) {
+  NamedTensorType lead =
+      *std::max_element(results.begin(), results.end(), [](NamedTensorType x, NamedTensorType y) {
         return x.getNumElements() * x.getElementBytes() < y.getNumElements() * y.getElementBytes();
       });
 
@@ -577,8 +576,8 @@ bool Generator::generateScatter(ScatterAddOp scatter, KernelInfo &info) {
            OpBuilder &now = in(last);
            if (isa<VectorType>(old.getType()))
              update = splat(now, update);
-           Value sum = roundTo(now, combine(now, Reduction::Sum, old, update),
-                               table.getElementType());
+           Value sum =
+               roundTo(now, combine(now, Reduction::Sum, old, update), table.getElementType());
            store(buffer, table, target, sum, mask, last);
          });
          each->open = saved;
@@ -631,9 +630,8 @@ void Generator::findInPlace(KernelInfo &info) {
           return false;
       if (read.scope->depth < 1)
         return false;
-      const Coordinates &written = llvm::find_if(writes, [&](auto &w) {
-                                     return w.first == result;
-                                   })->second;
+      const Coordinates &written =
+          llvm::find_if(writes, [&](auto &w) { return w.first == result; })->second;
       for (auto [x, y] : llvm::zip_equal(written, read.coordinates))
         if (x.index.scope->depth <= 1 && !(x.index.scope->depth == 1 && same(x.index, y.index)))
           return false;

@@ -243,8 +243,7 @@ FailureOr<std::string> KernelCompiler::emitObject(std::string &error) {
   llvm::SmallString<0> bytes;
   llvm::raw_svector_ostream os(bytes);
   llvm::legacy::PassManager codegen;
-  if (state->target->addPassesToEmitFile(codegen, os, nullptr,
-                                         llvm::CodeGenFileType::ObjectFile)) {
+  if (state->target->addPassesToEmitFile(codegen, os, nullptr, llvm::CodeGenFileType::ObjectFile)) {
     error = "the target cannot emit object files";
     return failure();
   }

@@ -42,8 +42,8 @@ static Dims collect(Region &region) {
         set.push_back(StringAttr::get(context, name));
     } else if (isa<SliceOp, PadOp>(op)) {
       NamedTensorType from = tensorOf(op.getOperand(0)), to = tensorOf(op.getResult(0));
-      int64_t i = from.indexOf(isa<SliceOp>(op) ? cast<SliceOp>(op).getDim()
-                                                : cast<PadOp>(op).getDim());
+      int64_t i =
+          from.indexOf(isa<SliceOp>(op) ? cast<SliceOp>(op).getDim() : cast<PadOp>(op).getDim());
       dims.alone.insert(from.getNames()[i]);
       dims.alone.insert(to.getNames()[i]);
     } else if (isa<RenameOp>(op)) {
@@ -64,8 +64,8 @@ static Dims collect(Region &region) {
         dims.addAlone(context, name);
     } else if (auto random = dyn_cast<RandomOp>(op)) {
       // Local and global strides agree only where nothing is split.
-      bool whole = random.getOffsets().empty() &&
-                   random.getGlobalSizes() == random.getType().getSizes();
+      bool whole =
+          random.getOffsets().empty() && random.getGlobalSizes() == random.getType().getSizes();
       if (!whole)
         for (StringAttr name : random.getType().getNames())
           dims.alone.insert(name);

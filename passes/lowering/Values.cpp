@@ -131,8 +131,8 @@ Generator::Address Generator::address(OpBuilder &at, Value buffer, NamedTensorTy
   Address result;
   result.pointer = buffer;
   if (offset)
-    result.pointer = LLVM::GEPOp::create(at, loc, pointer, element, buffer,
-                                         ArrayRef<LLVM::GEPArg>{offset});
+    result.pointer =
+        LLVM::GEPOp::create(at, loc, pointer, element, buffer, ArrayRef<LLVM::GEPArg>{offset});
   result.vector = perLane || lane;
   if (!perLane && lane <= 1)
     return result;
@@ -192,8 +192,7 @@ void Generator::store(Value buffer, NamedTensorType type, const Coordinates &coo
     Value used = mask.value ? mask.value : allLanes(at, loc, lanes);
     LLVM::masked_scatter::create(at, loc, value, a.pointer, used, at.getI32IntegerAttr(align));
   } else if (a.vector && mask.value) {
-    LLVM::MaskedStoreOp::create(at, loc, value, a.pointer, mask.value,
-                                at.getI32IntegerAttr(align));
+    LLVM::MaskedStoreOp::create(at, loc, value, a.pointer, mask.value, at.getI32IntegerAttr(align));
   } else {
     LLVM::StoreOp::create(at, loc, value, a.pointer, align);
   }
@@ -246,7 +245,8 @@ Value Generator::evalOp(Operation *op, const Coordinates &coordinates, Mask mask
     }
     return arith::ConstantOp::create(
         at, loc,
-        IntegerAttr::get(registerType(element), cast<IntegerAttr>(constantOp.getValue()).getValue()));
+        IntegerAttr::get(registerType(element),
+                         cast<IntegerAttr>(constantOp.getValue()).getValue()));
   }
   if (auto iota = dyn_cast<IotaOp>(op))
     return evalIota(iota, coordinates, scope);
@@ -263,7 +263,8 @@ Value Generator::evalOp(Operation *op, const Coordinates &coordinates, Mask mask
   if (auto slice = dyn_cast<SliceOp>(op)) {
     NamedTensorType from = tensorOf(slice.getOperand());
     int64_t i = from.indexOf(slice.getDim());
-    auto start = static_cast<int64_t>(slice.getStart()), step = static_cast<int64_t>(slice.getStride());
+    auto start = static_cast<int64_t>(slice.getStart()),
+         step = static_cast<int64_t>(slice.getStride());
     Coordinates moved = coordinates;
     Index &index = moved[i].index;
     moved[i].dim = from.getNames()[i];
@@ -352,8 +353,8 @@ Value Generator::evalRandom(RandomOp op, const Coordinates &coordinates, Scope *
       sum.lane += index.lane * stride;
     }
     if (!op.getOffsets().empty())
-      sum.base = arith::AddIOp::create(at, loc, sum.base,
-                                       scaled(scalars.lookup(op.getOffsets()[i])));
+      sum.base =
+          arith::AddIOp::create(at, loc, sum.base, scaled(scalars.lookup(op.getOffsets()[i])));
     stride *= op.getGlobalSizes()[i];
   }
   Value linear;
@@ -374,8 +375,7 @@ Value Generator::evalRandom(RandomOp op, const Coordinates &coordinates, Scope *
   Value seed = resize(words[0], i64);
   Value seedLow = resize(seed, i32);
   Value seedHigh = resize(arith::ShRUIOp::create(at, loc, seed, constant(32)), i32);
-  Value spreadHigh =
-      arith::MulIOp::create(at, loc, seedHigh, m.integer(seedHigh, 0x9E3779B9));
+  Value spreadHigh = arith::MulIOp::create(at, loc, seedHigh, m.integer(seedHigh, 0x9E3779B9));
   Value k0 = spread(arith::XOrIOp::create(at, loc, seedLow, spreadHigh));
   Value k1 = spread(resize(words[1], i32));
   Value word = m.philox(c0, c1, c2, c3, k0, k1);
@@ -423,8 +423,9 @@ Value Generator::evalPad(PadOp op, const Coordinates &coordinates, Mask mask, Sc
   Mask within = mask;
   if (isa<VectorType>(inside.getType())) {
     within.scope = deeper(mask.scope, where);
-    within.value = mask.value ? Value(arith::AndIOp::create(in(within.scope), loc, mask.value, inside))
-                              : inside;
+    within.value = mask.value
+                       ? Value(arith::AndIOp::create(in(within.scope), loc, mask.value, inside))
+                       : inside;
   }
   Value x = eval(op.getOperand(), moved, within);
   OpBuilder &at = in(scope);
@@ -455,8 +456,7 @@ Value Generator::evalGather(GatherOp op, const Coordinates &coordinates, Mask ma
   Mask within = mask;
   if (lanewise) {
     within.scope = where;
-    within.value =
-        mask.value ? Value(arith::AndIOp::create(at, loc, mask.value, inside)) : inside;
+    within.value = mask.value ? Value(arith::AndIOp::create(at, loc, mask.value, inside)) : inside;
   }
   Coordinates moved = coordinates;
   moved.push_back({StringAttr::get(op.getContext(), op.getDim()),
@@ -474,7 +474,8 @@ Value Generator::evalMaskPadding(MaskPaddingOp op, const Coordinates &coordinate
   Value x = eval(op.getOperand(), coordinates, mask);
   OpBuilder &at = in(scope);
   Value inside;
-  for (auto [name, extent] : llvm::zip_equal(op.getDims().getAsRange<StringAttr>(), op.getExtents())) {
+  for (auto [name, extent] :
+       llvm::zip_equal(op.getDims().getAsRange<StringAttr>(), op.getExtents())) {
     StringAttr dim = StringAttr::get(op.getContext(), name.getValue());
     Value i = vectorOf(at, *find(coordinates, dim));
     Value end = scalars.lookup(extent);
@@ -496,7 +497,8 @@ Value Generator::evalMaskPadding(MaskPaddingOp op, const Coordinates &coordinate
   if (isa<VectorType>(inside.getType()))
     x = splat(at, x);
   Value fill = VectorMath(at, loc).number(x, op.getFill().convertToDouble());
-  return arith::SelectOp::create(at, loc, inside, x, roundTo(at, fill, elementTypeOf(op.getResult())));
+  return arith::SelectOp::create(at, loc, inside, x,
+                                 roundTo(at, fill, elementTypeOf(op.getResult())));
 }
 
 //===----------------------------------------------------------------------===//
@@ -534,11 +536,9 @@ Value Generator::evalCast(OpBuilder &at, Value x, Type from, Type to) {
     Value tooSmall = arith::CmpFOp::create(at, loc, P::OLT, x, m.number(x, -end));
     Value fits = arith::CmpFOp::create(at, loc, P::OEQ, x, x);
     fits = arith::AndIOp::create(
-        at, loc, fits,
-        Value(arith::CmpFOp::create(at, loc, P::OLT, x, m.number(x, end))));
+        at, loc, fits, Value(arith::CmpFOp::create(at, loc, P::OLT, x, m.number(x, end))));
     fits = arith::AndIOp::create(
-        at, loc, fits,
-        Value(arith::CmpFOp::create(at, loc, P::OGE, x, m.number(x, -end))));
+        at, loc, fits, Value(arith::CmpFOp::create(at, loc, P::OGE, x, m.number(x, -end))));
     Value safe = arith::SelectOp::create(at, loc, fits, x, m.number(x, 0));
     Value y = arith::FPToSIOp::create(at, loc, target, safe);
     APInt high = APInt::getSignedMaxValue(bits), low = APInt::getSignedMinValue(bits);
@@ -709,8 +709,8 @@ Value Generator::neutral(OpBuilder &at, Accumulator &a, bool asVector) {
   unsigned bits = element.getIntOrFloatBitWidth();
   if (bits == 1)
     return a.kind == Reduction::Max ? zero : m.integer(zero, 1);
-  APInt end = a.kind == Reduction::Max ? APInt::getSignedMinValue(bits)
-                                       : APInt::getSignedMaxValue(bits);
+  APInt end =
+      a.kind == Reduction::Max ? APInt::getSignedMinValue(bits) : APInt::getSignedMaxValue(bits);
   return m.integer(zero, end.getSExtValue());
 }
 
@@ -726,7 +726,8 @@ Value Generator::horizontal(OpBuilder &at, Reduction kind, Value x) {
     Value h = vector::ShuffleOp::create(at, loc, x, x, high);
     x = combine(at, kind, l, h);
   }
-  return isa<VectorType>(x.getType()) ? Value(vector::ExtractOp::create(at, loc, x, int64_t{0})) : x;
+  return isa<VectorType>(x.getType()) ? Value(vector::ExtractOp::create(at, loc, x, int64_t{0}))
+                                      : x;
 }
 
 Value Generator::elementOf(Accumulator &a, const Coordinates &coordinates, Mask mask,
@@ -821,8 +822,8 @@ Value Generator::evalAccumulators(Operation *op, const Coordinates &coordinates,
   for (Accumulator *a : group)
     carried.push_back(neutral(in(scope), *a, asVector));
   Coordinates inner = coordinates;
-  carried = accumulate(scope, group, dims, sizes, vectorise, inner, vectorise ? Mask() : mask,
-                       carried);
+  carried =
+      accumulate(scope, group, dims, sizes, vectorise, inner, vectorise ? Mask() : mask, carried);
   OpBuilder &at = in(scope);
   Value result;
   for (auto [a, sum] : llvm::zip_equal(group, carried)) {

@@ -39,9 +39,9 @@ Value VectorMath::number(Value like, double value) {
 Value VectorMath::integer(Value like, int64_t value) {
   Type type = like.getType();
   auto element = cast<IntegerType>(getElementTypeOrSelf(type));
-  TypedAttr attr = IntegerAttr::get(
-      element, APInt(element.getWidth(), static_cast<uint64_t>(value), /*isSigned=*/true,
-                     /*implicitTrunc=*/true));
+  TypedAttr attr = IntegerAttr::get(element, APInt(element.getWidth(), static_cast<uint64_t>(value),
+                                                   /*isSigned=*/true,
+                                                   /*implicitTrunc=*/true));
   if (auto vector = dyn_cast<VectorType>(type))
     attr = DenseElementsAttr::get(vector, Attribute(attr));
   return arith::ConstantOp::create(b, loc, attr);
@@ -171,14 +171,13 @@ Value VectorMath::tanh(Value x) {
   if (isF64(x))
     return libm("tanh", x);
   Value size = abs(x), z = mul(x, x);
-  Value p = polynomial(z, {-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2,
-                           1.33314422036e-1, -3.33332819422e-1});
+  Value p = polynomial(z, {-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1,
+                           -3.33332819422e-1});
   Value small = fma(mul(p, z), x, x);
   Value e = exp(add(size, size));
   Value big = sub(number(x, 1), div(number(x, 2), add(e, number(x, 1))));
   big = math::CopySignOp::create(b, loc, big, x);
-  Value isSmall =
-      arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OLT, size, number(x, 0.625));
+  Value isSmall = arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OLT, size, number(x, 0.625));
   return select(isSmall, small, big);
 }
 
@@ -206,8 +205,7 @@ Value VectorMath::erf(Value x) {
   Value p = polynomial(s, {-5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1,
                            -3.76125336e-1, 1.28379166e-1});
   Value small = fma(p, x, x);
-  Value isBig =
-      arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OGT, t, number(x, 0.927734375));
+  Value isBig = arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OGT, t, number(x, 0.927734375));
   return select(isNan(x), x, select(isBig, big, small));
 }
 
@@ -223,10 +221,10 @@ Value VectorMath::sinOrCos(Value x, bool isSin) {
   r = fma(n, number(d, -0x1.1a62633145c07p-54), r);
   Value q = arith::BitcastOp::create(b, loc, like(x, b.getI64Type()), shifted);
   Value z = mul(r, r);
-  Value sine = fma(mul(mul(z, r),
-                       polynomial(z, {2.75573137070700676789e-06, -1.98412698298579493134e-04,
-                                      8.33333333332248946124e-03, -1.66666666666666324348e-01})),
-                   number(d, 1), r);
+  Value sine =
+      fma(mul(mul(z, r), polynomial(z, {2.75573137070700676789e-06, -1.98412698298579493134e-04,
+                                        8.33333333332248946124e-03, -1.66666666666666324348e-01})),
+          number(d, 1), r);
   Value cosine = fma(mul(z, z),
                      polynomial(z, {-2.75573143513906633035e-07, 2.48015872894767294178e-05,
                                     -1.38888888888741095749e-03, 4.16666666666666019037e-02}),
@@ -246,8 +244,8 @@ Value VectorMath::pow(Value x, Value y) {
   if (isF64(x))
     return libm("pow", {x, y});
   Type f64 = like(x, b.getF64Type());
-  Value wide = libm("pow", {arith::ExtFOp::create(b, loc, f64, x),
-                            arith::ExtFOp::create(b, loc, f64, y)});
+  Value wide =
+      libm("pow", {arith::ExtFOp::create(b, loc, f64, x), arith::ExtFOp::create(b, loc, f64, y)});
   return arith::TruncFOp::create(b, loc, x.getType(), wide);
 }
 

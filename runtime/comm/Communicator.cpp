@@ -45,8 +45,7 @@ int64_t ringBytes(const CollectiveStep &s) {
 }
 
 std::string_view kindName(Kind kind) {
-  constexpr std::string_view names[] = {"all_reduce", "all_gather", "reduce_scatter",
-                                        "all_to_all"};
+  constexpr std::string_view names[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all"};
   return names[static_cast<int>(kind)];
 }
 
@@ -61,10 +60,10 @@ std::string describe(const CollectiveStep &s, const std::vector<MeshAxis> &mesh)
     text += fmt::format("({})", reductionName(s.reduction));
   text += fmt::format(" of {} ", name(s.dtype));
   if (s.kind == Kind::AllToAll)
-    text += s.dimFirst ? fmt::format("[{}, {}, {}, {}, {}]", s.outer, s.inDim, s.middle,
-                                     s.inDim2, s.inner)
-                       : fmt::format("[{}, {}, {}, {}, {}]", s.outer, s.inDim2, s.middle,
-                                     s.inDim, s.inner);
+    text +=
+        s.dimFirst
+            ? fmt::format("[{}, {}, {}, {}, {}]", s.outer, s.inDim, s.middle, s.inDim2, s.inner)
+            : fmt::format("[{}, {}, {}, {}, {}]", s.outer, s.inDim2, s.middle, s.inDim, s.inner);
   else
     text += fmt::format("[{}, {}, {}]", s.outer, s.inDim, s.inner);
   if (s.kind == Kind::AllGather || s.kind == Kind::ReduceScatter)

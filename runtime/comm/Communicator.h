@@ -22,8 +22,8 @@ struct CollectiveStats {
     int64_t payloadBytes = 0; ///< the unreduced or gathered tensor, padding included
     int64_t ringBytes = 0;    ///< what a ring would send and receive, per rank
   };
-  Kind kinds[4];              ///< by CollectiveStep::Kind
-  double waitSeconds = 0;     ///< waiting for other ranks, of the calls' whole time
+  Kind kinds[4];          ///< by CollectiveStep::Kind
+  double waitSeconds = 0; ///< waiting for other ranks, of the calls' whole time
 };
 
 /// One rank's end of the collectives of a program. All ranks of a communicator
@@ -49,8 +49,8 @@ public:
   /// must live until all ranks have returned.
   /// `where`: the source location, for messages; it must outlive the call.
   /// `team`: null, or workers that share the copying and adding.
-  virtual Status run(const CollectiveStep &step, const char *in, char *out,
-                     std::string_view where, ThreadTeam *team) = 0;
+  virtual Status run(const CollectiveStep &step, const char *in, char *out, std::string_view where,
+                     ThreadTeam *team) = 0;
 
   /// Waits for all ranks of the communicator.
   virtual Status barrier(std::string_view where) = 0;
@@ -81,7 +81,7 @@ int64_t groupSize(const CollectiveStep &step);
 int64_t inElements(const CollectiveStep &step);
 int64_t outElements(const CollectiveStep &step);
 
-std::string_view kindName(CollectiveStep::Kind kind);          ///< "all_reduce"
+std::string_view kindName(CollectiveStep::Kind kind);           ///< "all_reduce"
 std::string_view reductionName(CollectiveStep::Reduction kind); ///< "sum"
 
 /// "all_reduce(sum) of f32 [4, 8, 16] over tp": for messages.

@@ -71,10 +71,10 @@ bool agree(const Call &x, const Call &y) {
   bool twoDims = a.kind == Kind::AllToAll;
   return a.kind == b.kind && (!reduces || a.reduction == b.reduction) && a.dtype == b.dtype &&
          std::equal(a.axes.begin(), a.axes.end(), b.axes.begin(), b.axes.end(), sameAxis) &&
-         a.outer == b.outer && a.inDim == b.inDim && a.outDim == b.outDim &&
-         a.inner == b.inner && a.site == b.site &&
-         (!twoDims || (a.middle == b.middle && a.inDim2 == b.inDim2 &&
-                       a.outDim2 == b.outDim2 && a.dimFirst == b.dimFirst));
+         a.outer == b.outer && a.inDim == b.inDim && a.outDim == b.outDim && a.inner == b.inner &&
+         a.site == b.site &&
+         (!twoDims || (a.middle == b.middle && a.inDim2 == b.inDim2 && a.outDim2 == b.outDim2 &&
+                       a.dimFirst == b.dimFirst));
 }
 
 enum class Doing : uint8_t { Nothing, Computing, Waiting, Ended };
@@ -123,7 +123,9 @@ struct ThreadWorld::State {
   /// Pairs with the sleepers' check under the mutex: seq_cst on both sides.
   void notify() {
     if (sleepers.load() > 0) {
-      { std::lock_guard lock(mutex); }
+      {
+        std::lock_guard lock(mutex);
+      }
       wake.notify_all();
     }
   }
@@ -164,8 +166,8 @@ struct ThreadWorld::State {
 class ThreadWorld::State::Rank final : public Communicator {
 public:
   Rank(State &world, int number)
-      : world(world), slot(world.slots[static_cast<size_t>(number)]),
-        position(world.mesh, number) {}
+      : world(world), slot(world.slots[static_cast<size_t>(number)]), position(world.mesh, number) {
+  }
 
   int rank() const override { return static_cast<int>(position.rank()); }
   int size() const override { return static_cast<int>(world.ranks.size()); }
@@ -204,15 +206,14 @@ private:
   void allReduce(const CollectiveStep &step, const Group &group, int64_t from, int64_t to,
                  char *out, ThreadTeam *team);
   void allGather(const CollectiveStep &step, const Group &group, char *out, ThreadTeam *team);
-  void reduceScatter(const CollectiveStep &step, const Group &group, char *out,
-                     ThreadTeam *team);
+  void reduceScatter(const CollectiveStep &step, const Group &group, char *out, ThreadTeam *team);
   void allToAll(const CollectiveStep &step, const Group &group, char *out, ThreadTeam *team);
 
   template <typename Body>
   static void forRange(ThreadTeam *team, int64_t count, int64_t bytesEach, Body &&body) {
     if (team)
-      team->parallelFor(0, count, std::max<int64_t>(1, workerBytes / std::max<int64_t>(1, bytesEach)),
-                        body);
+      team->parallelFor(0, count,
+                        std::max<int64_t>(1, workerBytes / std::max<int64_t>(1, bytesEach)), body);
     else if (count > 0)
       body(int64_t{0}, count);
   }
@@ -259,9 +260,9 @@ Status ThreadWorld::State::Rank::compare(int32_t peer) {
     std::swap(a, b);
     std::swap(mine, other_);
   }
-  world.fail({fmt::format("collectives disagree:\n  rank {}: {}\n  rank {}: {}", a, mine, b,
-                          other_),
-              Fault::Rank});
+  world.fail(
+      {fmt::format("collectives disagree:\n  rank {}: {}\n  rank {}: {}", a, mine, b, other_),
+       Fault::Rank});
   return world.check();
 }
 
@@ -284,8 +285,8 @@ Status ThreadWorld::State::Rank::waitFor(int32_t peer, uint64_t target) {
     {
       std::unique_lock lock(world.mutex);
       ++world.sleepers;
-      inTime = world.wake.wait_until(
-          lock, limit, [&] { return reached() || world.failed.load() || ended(); });
+      inTime = world.wake.wait_until(lock, limit,
+                                     [&] { return reached() || world.failed.load() || ended(); });
       --world.sleepers;
     }
     if (!inTime)
@@ -447,8 +448,8 @@ void ThreadWorld::State::Rank::allGather(const CollectiveStep &s, const Group &,
   });
 }
 
-void ThreadWorld::State::Rank::reduceScatter(const CollectiveStep &s, const Group &group,
-                                             char *out, ThreadTeam *team) {
+void ThreadWorld::State::Rank::reduceScatter(const CollectiveStep &s, const Group &group, char *out,
+                                             ThreadTeam *team) {
   int64_t width = byteSize(s.dtype), row = s.inner * width;
   int64_t offset = std::min(s.inDim, group.index * s.outDim);
   int64_t extent = std::min(s.outDim, s.inDim - offset);
@@ -460,8 +461,7 @@ void ThreadWorld::State::Rank::reduceScatter(const CollectiveStep &s, const Grou
                  at[peer] = inputs[peer] + (o * s.inDim + offset) * row;
                char *to = out + o * s.outDim * row;
                reduceInOrder(s.reduction, s.dtype, at, to, extent * s.inner);
-               std::memset(to + extent * row, 0,
-                           static_cast<size_t>((s.outDim - extent) * row));
+               std::memset(to + extent * row, 0, static_cast<size_t>((s.outDim - extent) * row));
              }
            });
 }
@@ -502,8 +502,8 @@ void ThreadWorld::State::Rank::allToAll(const CollectiveStep &s, const Group &gr
                      extent * piece, s.middle);
         else if (gathered > 0)
           for (int64_t y = 0; y < extent; ++y)
-            copyRows(at + y * outSplit, outMiddle, from + y * inSplit, inMiddle,
-                     gathered * piece, s.middle);
+            copyRows(at + y * outSplit, outMiddle, from + y * inSplit, inMiddle, gathered * piece,
+                     s.middle);
       }
     }
   });

@@ -97,8 +97,8 @@ static void reduceTyped(DType dtype, std::span<const char *const> inputs, char *
   }
 }
 
-void reduceInOrder(Reduction reduction, DType dtype, std::span<const char *const> inputs,
-                   char *out, int64_t count) {
+void reduceInOrder(Reduction reduction, DType dtype, std::span<const char *const> inputs, char *out,
+                   int64_t count) {
   switch (reduction) {
   case Reduction::Sum:
     return reduceTyped<Reduction::Sum>(dtype, inputs, out, count);

@@ -81,7 +81,7 @@ Result<MappedFile> MappedFile::open(const std::string &path) {
   int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0)
     return fileError("read", path);
-  struct stat info {};
+  struct stat info{};
   MappedFile file;
   if (fstat(descriptor, &info) != 0) {
     Error error = fileError("read", path);
@@ -93,8 +93,8 @@ Result<MappedFile> MappedFile::open(const std::string &path) {
     return Error{fmt::format("cannot read '{}': not a regular file", path)};
   }
   if (info.st_size > 0) {
-    void *base = mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_PRIVATE,
-                      descriptor, 0);
+    void *base =
+        mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_PRIVATE, descriptor, 0);
     if (base == MAP_FAILED) {
       Error error = fileError("read", path);
       close(descriptor);

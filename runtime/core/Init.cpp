@@ -60,16 +60,16 @@ Result<InitSpec> InitSpec::parse(std::string_view text) {
     return takes(1, 1) ? Result(InitSpec{Kind::Constant, values[0], 0})
                        : malformed("constant takes one number");
   if (word == "normal")
-    return takes(1, 2) ? Result(InitSpec{Kind::Normal, values.size() == 2 ? values[0] : 0,
-                                         values.back()})
-                       : malformed("normal takes (std) or (mean, std)");
+    return takes(1, 2)
+               ? Result(InitSpec{Kind::Normal, values.size() == 2 ? values[0] : 0, values.back()})
+               : malformed("normal takes (std) or (mean, std)");
   if (word == "uniform")
     return takes(2, 2) ? Result(InitSpec{Kind::Uniform, values[0], values[1]})
                        : malformed("uniform takes (low, high)");
   constexpr std::array<std::string_view, 5> known = {"zeros", "ones", "constant", "normal",
                                                      "uniform"};
-  return malformed(fmt::format("expected zeros, ones, constant, normal or uniform{}",
-                               didYouMean(word, known)));
+  return malformed(
+      fmt::format("expected zeros, ones, constant, normal or uniform{}", didYouMean(word, known)));
 }
 
 namespace {
@@ -85,8 +85,8 @@ template <> F16Bits narrow(double value) { return {toF16(static_cast<float>(valu
 } // namespace
 
 template <typename T>
-static void fillRuns(const InitSpec &spec, const Philox &random, const ShardRuns &runs,
-                     T *local, ThreadTeam *team) {
+static void fillRuns(const InitSpec &spec, const Philox &random, const ShardRuns &runs, T *local,
+                     ThreadTeam *team) {
   // Runs can be one long run or many short ones: cut their elements evenly.
   int64_t length = runs.length(), total = runs.count() * length;
   auto fill = [&](int64_t begin, int64_t end) {
@@ -122,8 +122,7 @@ void fillInitial(const InitSpec &spec, uint64_t seed, std::string_view path,
   Philox random(seed, initialStep, siteHash(path));
   ShardRuns runs(layout, position);
   if (runs.hasPadding())
-    std::memset(local, 0,
-                static_cast<size_t>(localElements(layout) * byteSize(layout.dtype)));
+    std::memset(local, 0, static_cast<size_t>(localElements(layout) * byteSize(layout.dtype)));
   auto fill = [&]<typename T>(T *to) { fillRuns<T>(spec, random, runs, to, team); };
   switch (layout.dtype) {
   case DType::F32:

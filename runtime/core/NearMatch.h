@@ -45,8 +45,7 @@ std::optional<std::string> nearMatch(std::string_view word, const Range &candida
   int64_t limit = std::max<int64_t>(1, static_cast<int64_t>(word.size()) / 3);
   for (const auto &candidate : candidates) {
     std::string_view text(candidate);
-    int64_t difference =
-        static_cast<int64_t>(text.size()) - static_cast<int64_t>(word.size());
+    int64_t difference = static_cast<int64_t>(text.size()) - static_cast<int64_t>(word.size());
     if (text.empty() || word.empty() || text.size() > 256 || word.size() > 256 ||
         difference > limit || -difference > limit)
       continue;

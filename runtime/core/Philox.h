@@ -47,9 +47,7 @@ public:
   }
 
   /// In [0, 1), a multiple of 2^-24.
-  constexpr double uniform(uint64_t index) const {
-    return (words(index)[0] >> 8) * 0x1p-24;
-  }
+  constexpr double uniform(uint64_t index) const { return (words(index)[0] >> 8) * 0x1p-24; }
 
   /// Standard normal, by Box-Muller in double.
   double normal(uint64_t index) const {

@@ -118,8 +118,8 @@ bool sameLayout(const TensorLayout &a, const TensorLayout &b) {
     return x.axis == y.axis && x.pre == y.pre && x.size == y.size;
   };
   auto sameDim = [&](const DimLayout &x, const DimLayout &y) {
-    return x.size == y.size && std::equal(x.axes.begin(), x.axes.end(), y.axes.begin(),
-                                          y.axes.end(), sameAxis);
+    return x.size == y.size &&
+           std::equal(x.axes.begin(), x.axes.end(), y.axes.begin(), y.axes.end(), sameAxis);
   };
   return a.dtype == b.dtype &&
          std::equal(a.dims.begin(), a.dims.end(), b.dims.begin(), b.dims.end(), sameDim);

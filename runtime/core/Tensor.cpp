@@ -44,8 +44,8 @@ static bool isFloat(DType type) {
 
 Result<HostTensor> convert(const TensorView &from, DType type) {
   if (from.dtype != type && (!isFloat(from.dtype) || !isFloat(type)))
-    return Error{fmt::format("a tensor of {} does not become one of {}", name(from.dtype),
-                             name(type))};
+    return Error{
+        fmt::format("a tensor of {} does not become one of {}", name(from.dtype), name(type))};
   HostTensor to(type, from.shape);
   if (from.dtype == type) {
     if (!to.data.empty())

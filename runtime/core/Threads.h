@@ -57,9 +57,7 @@ public:
     using Plain = std::remove_reference_t<Body>;
     dispatch(
         begin, end, grain,
-        [](void *context, int64_t from, int64_t to) {
-          (*static_cast<Plain *>(context))(from, to);
-        },
+        [](void *context, int64_t from, int64_t to) { (*static_cast<Plain *>(context))(from, to); },
         const_cast<void *>(static_cast<const void *>(&body)));
   }
 

@@ -91,8 +91,8 @@ Status CpuDevice::fill(char *to, uint8_t value, int64_t bytes) {
   return {};
 }
 
-Status CpuDevice::collective(Communicator &communicator, const CollectiveStep &step,
-                             const char *in, char *out, std::string_view where) {
+Status CpuDevice::collective(Communicator &communicator, const CollectiveStep &step, const char *in,
+                             char *out, std::string_view where) {
   return communicator.run(step, in, out, where, workers.size() > 1 ? &workers : nullptr);
 }
 

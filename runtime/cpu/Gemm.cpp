@@ -10,6 +10,8 @@
 #include <array>
 #include <cblas.h>
 #include <limits>
+#include <mutex>
+#include <vector>
 
 namespace cleave {
 
@@ -69,6 +71,18 @@ GemmTiling chooseTiling(const GemmStep &step, int workers) {
   return best;
 }
 
+/// OpenBLAS as this file needs it: each call on the caller's thread, and several
+/// callers at once. A build without threads hands the same work buffer to two
+/// callers, so there they take turns.
+static std::mutex *blasTurn() {
+  static std::mutex turn;
+  static std::mutex *const needed = [] {
+    openblas_set_num_threads(1);
+    return openblas_get_parallel() == OPENBLAS_SEQUENTIAL ? &turn : nullptr;
+  }();
+  return needed;
+}
+
 template <typename T>
 static void tinyGemm(const GemmStep &s, const T *a, const T *b, T *c, int64_t m, int64_t n) {
   for (int64_t i = 0; i < m; ++i)
@@ -84,14 +98,13 @@ static void tinyGemm(const GemmStep &s, const T *a, const T *b, T *c, int64_t m,
 
 static void blasGemm(const GemmStep &s, const float *a, const float *b, float *c, int m, int n) {
   cblas_sgemm(CblasRowMajor, s.transA ? CblasTrans : CblasNoTrans,
-              s.transB ? CblasTrans : CblasNoTrans, m, n, int(s.k), 1, a, int(s.lda), b,
-              int(s.ldb), s.accumulate ? 1 : 0, c, int(s.ldc));
+              s.transB ? CblasTrans : CblasNoTrans, m, n, int(s.k), 1, a, int(s.lda), b, int(s.ldb),
+              s.accumulate ? 1 : 0, c, int(s.ldc));
 }
-static void blasGemm(const GemmStep &s, const double *a, const double *b, double *c, int m,
-                     int n) {
+static void blasGemm(const GemmStep &s, const double *a, const double *b, double *c, int m, int n) {
   cblas_dgemm(CblasRowMajor, s.transA ? CblasTrans : CblasNoTrans,
-              s.transB ? CblasTrans : CblasNoTrans, m, n, int(s.k), 1, a, int(s.lda), b,
-              int(s.ldb), s.accumulate ? 1 : 0, c, int(s.ldc));
+              s.transB ? CblasTrans : CblasNoTrans, m, n, int(s.k), 1, a, int(s.lda), b, int(s.ldb),
+              s.accumulate ? 1 : 0, c, int(s.ldc));
 }
 
 // One row: y = x * op(B) streams B once, where the general product packs it.
@@ -107,10 +120,11 @@ static void blasGemv(const GemmStep &s, const double *a, const double *b, double
 }
 
 template <typename T>
-static void runTiles(const GemmStep &s, const T *a, const T *b, T *c,
-                     const KernelCall &epilogue, ThreadTeam &team) {
+static void runTiles(const GemmStep &s, const T *a, const T *b, T *c, const KernelCall &epilogue,
+                     ThreadTeam &team) {
   GemmTiling tiling = chooseTiling(s, team.size());
   auto finish = reinterpret_cast<EpilogueFunction>(epilogue.kernel);
+  std::mutex *turn = blasTurn();
   int64_t rowTiles = ceilDiv(s.m, tiling.rows), colTiles = ceilDiv(s.n, tiling.cols);
   // Which of two neighbouring tiles shares more with the next: keep the larger
   // operand's part in cache.
@@ -124,12 +138,17 @@ static void runTiles(const GemmStep &s, const T *a, const T *b, T *c,
     const T *tileA = a + batch * s.strideA + (s.transA ? row : row * s.lda);
     const T *tileB = b + batch * s.strideB + (s.transB ? col * s.ldb : col);
     T *tileC = c + batch * s.strideC + row * s.ldc + col;
-    if (rows * cols * s.k <= tinyProduct)
+    if (rows * cols * s.k <= tinyProduct) {
       tinyGemm(s, tileA, tileB, tileC, rows, cols);
-    else if (rows == 1)
-      blasGemv(s, tileA, tileB, tileC, int(cols));
-    else
-      blasGemm(s, tileA, tileB, tileC, int(rows), int(cols));
+    } else {
+      std::unique_lock<std::mutex> lock;
+      if (turn)
+        lock = std::unique_lock(*turn);
+      if (rows == 1)
+        blasGemv(s, tileA, tileB, tileC, int(cols));
+      else
+        blasGemm(s, tileA, tileB, tileC, int(rows), int(cols));
+    }
     if (finish)
       finish(batch, row, row + rows, col, col + cols, epilogue.buffers, epilogue.scalars);
   };

@@ -9,7 +9,8 @@
 
 namespace cleave {
 
-/// How C is cut: one call of the single-threaded BLAS for each tile.
+/// How C is cut: one call of BLAS, on the caller's thread, for
+/// each tile.
 struct GemmTiling {
   int64_t rows = 1, cols = 1; ///< of a tile; the last ones may be smaller
 };

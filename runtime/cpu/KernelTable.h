@@ -12,11 +12,9 @@
 namespace cleave {
 
 /// The C signatures of generated code on the CPU.
-using KernelFunction = void (*)(int64_t begin, int64_t end, char **buffers,
-                                const int64_t *scalars);
-using EpilogueFunction = void (*)(int64_t batch, int64_t rowBegin, int64_t rowEnd,
-                                  int64_t colBegin, int64_t colEnd, char **buffers,
-                                  const int64_t *scalars);
+using KernelFunction = void (*)(int64_t begin, int64_t end, char **buffers, const int64_t *scalars);
+using EpilogueFunction = void (*)(int64_t batch, int64_t rowBegin, int64_t rowEnd, int64_t colBegin,
+                                  int64_t colEnd, char **buffers, const int64_t *scalars);
 
 /// Functions of this program under names.
 class KernelTable final : public KernelSource {

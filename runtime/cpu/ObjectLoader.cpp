@@ -129,8 +129,8 @@ static Result<Symbols> readSymbols(const std::string &object, size_t number) {
   constexpr auto machine = llvm::Triple::aarch64;
 #endif
   if (elf->getArch() != machine)
-    return refuse(fmt::format("it was made for {}",
-                              llvm::Triple::getArchTypeName(elf->getArch()).str()));
+    return refuse(
+        fmt::format("it was made for {}", llvm::Triple::getArchTypeName(elf->getArch()).str()));
   Symbols symbols;
   for (const llvm::object::SymbolRef &symbol : elf->symbols()) {
     auto flags = symbol.getFlags();
@@ -149,9 +149,8 @@ static Result<Symbols> readSymbols(const std::string &object, size_t number) {
   return symbols;
 }
 
-Result<std::shared_ptr<ObjectLoader>>
-ObjectLoader::load(const std::vector<std::string> &objects,
-                   const std::vector<std::string> &wanted) {
+Result<std::shared_ptr<ObjectLoader>> ObjectLoader::load(const std::vector<std::string> &objects,
+                                                         const std::vector<std::string> &wanted) {
   static std::once_flag once;
   std::call_once(once, [] {
     llvm::InitializeNativeTarget();
@@ -179,14 +178,14 @@ ObjectLoader::load(const std::vector<std::string> &objects,
     if (!all.defined.count(name))
       missing.push_back(name);
   if (!missing.empty())
-    return Error{fmt::format("the executable's code lacks the kernels {}",
-                             fmt::join(missing, ", "))};
+    return Error{
+        fmt::format("the executable's code lacks the kernels {}", fmt::join(missing, ", "))};
 
   std::shared_ptr<ObjectLoader> loader(new ObjectLoader());
   auto fail = [](std::string_view what, llvm::Error error) {
-    return Error{fmt::format("cannot load the executable's code: {}: {}", what,
-                             text(std::move(error))),
-                 Fault::Internal};
+    return Error{
+        fmt::format("cannot load the executable's code: {}: {}", what, text(std::move(error))),
+        Fault::Internal};
   };
   // No symbols of the process and no initialisers: only what is defined below.
   auto jit = llvm::orc::LLJITBuilder()
@@ -200,15 +199,15 @@ ObjectLoader::load(const std::vector<std::string> &objects,
   llvm::orc::SymbolMap absolute;
   for (const auto &[name, address] : allowed())
     if (all.undefined.count(name) && !all.defined.count(name))
-      absolute[j.mangleAndIntern(name)] = {
-          llvm::orc::ExecutorAddr::fromPtr(address),
-          llvm::JITSymbolFlags::Exported | llvm::JITSymbolFlags::Callable};
+      absolute[j.mangleAndIntern(name)] = {llvm::orc::ExecutorAddr::fromPtr(address),
+                                           llvm::JITSymbolFlags::Exported |
+                                               llvm::JITSymbolFlags::Callable};
   if (!absolute.empty())
     if (auto error = j.getMainJITDylib().define(llvm::orc::absoluteSymbols(std::move(absolute))))
       return fail("libm", std::move(error));
   for (size_t i = 0; i < objects.size(); ++i)
-    if (auto error = j.addObjectFile(llvm::MemoryBuffer::getMemBufferCopy(
-            objects[i], "object " + std::to_string(i))))
+    if (auto error = j.addObjectFile(
+            llvm::MemoryBuffer::getMemBufferCopy(objects[i], "object " + std::to_string(i))))
       return fail(fmt::format("object {}", i), std::move(error));
   for (const std::string &name : wanted) {
     auto address = j.lookup(name);

@@ -29,11 +29,21 @@ struct FileType {
 } // namespace
 
 static constexpr std::array<FileType, 16> fileTypes = {{
-    {"F64", 8, DType::F64}, {"F32", 4, DType::F32},   {"F16", 2, DType::F16},
-    {"BF16", 2, DType::BF16}, {"I64", 8, DType::I64}, {"I32", 4, DType::I32},
-    {"BOOL", 1, DType::I1}, {"U8", 1, DType::I1},     {"I8", 1, {}},
-    {"I16", 2, {}},         {"U16", 2, {}},           {"U32", 4, {}},
-    {"U64", 8, {}},         {"F8_E4M3", 1, {}},       {"F8_E5M2", 1, {}},
+    {"F64", 8, DType::F64},
+    {"F32", 4, DType::F32},
+    {"F16", 2, DType::F16},
+    {"BF16", 2, DType::BF16},
+    {"I64", 8, DType::I64},
+    {"I32", 4, DType::I32},
+    {"BOOL", 1, DType::I1},
+    {"U8", 1, DType::I1},
+    {"I8", 1, {}},
+    {"I16", 2, {}},
+    {"U16", 2, {}},
+    {"U32", 4, {}},
+    {"U64", 8, {}},
+    {"F8_E4M3", 1, {}},
+    {"F8_E5M2", 1, {}},
     {"C64", 8, {}},
 }};
 
@@ -142,8 +152,7 @@ SafetensorsFile::parseHeader(std::string_view bytes, std::string_view name, int6
     return Error{fmt::format("'{}' is not a valid safetensors file: {}", name, why)};
   };
   if (bytes.size() < 8)
-    return refuse(fmt::format("it has {} bytes, less than the length of its header",
-                              bytes.size()));
+    return refuse(fmt::format("it has {} bytes, less than the length of its header", bytes.size()));
   uint64_t length = 0;
   for (size_t i = 0; i < 8; ++i)
     length |= uint64_t{static_cast<uint8_t>(bytes[i])} << (8 * i);
@@ -190,8 +199,8 @@ SafetensorsFile::parseHeader(std::string_view bytes, std::string_view name, int6
     if (entry->begin < at)
       return refuse(fmt::format("tensors '{}' and '{}' overlap", before, key));
     if (entry->begin > at)
-      return refuse(fmt::format("{} bytes before tensor '{}' belong to no tensor",
-                                entry->begin - at, key));
+      return refuse(
+          fmt::format("{} bytes before tensor '{}' belong to no tensor", entry->begin - at, key));
     if (entry->end > data)
       return refuse(fmt::format("tensor '{}' ends at byte {}, the data has {}: the file is cut "
                                 "short",
@@ -252,8 +261,8 @@ Status writeSafetensors(const std::string &path, const std::vector<NamedTensor> 
   std::set<std::string_view> names;
   for (const NamedTensor &tensor : tensors) {
     if (tensor.name == "__metadata__" || !names.insert(tensor.name).second)
-      return Error{fmt::format("cannot write '{}': the name '{}' stands twice or is reserved",
-                               path, tensor.name)};
+      return Error{fmt::format("cannot write '{}': the name '{}' stands twice or is reserved", path,
+                               tensor.name)};
     order.push_back(&tensor);
   }
   // Wide types first: then each tensor is aligned to its own width.
@@ -268,10 +277,10 @@ Status writeSafetensors(const std::string &path, const std::vector<NamedTensor> 
     int64_t at = 0;
     for (const NamedTensor *t : order) {
       int64_t end = at + t->tensor.bytes();
-      header += fmt::format("{}{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}",
-                            header.size() > 1 ? "," : "", Json(t->name).dump(),
-                            safetensorsName(t->tensor.dtype), fmt::join(t->tensor.shape, ","),
-                            at, end);
+      header +=
+          fmt::format("{}{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}",
+                      header.size() > 1 ? "," : "", Json(t->name).dump(),
+                      safetensorsName(t->tensor.dtype), fmt::join(t->tensor.shape, ","), at, end);
       at = end;
     }
   } catch (const std::exception &problem) {
@@ -280,8 +289,8 @@ Status writeSafetensors(const std::string &path, const std::vector<NamedTensor> 
   header += "}";
   header.resize((header.size() + 7) / 8 * 8, ' ');
   if (header.size() > longestHeader)
-    return Error{fmt::format("cannot write '{}': its header would have {} bytes", path,
-                             header.size())};
+    return Error{
+        fmt::format("cannot write '{}': its header would have {} bytes", path, header.size())};
   auto file = AtomicFile::create(path);
   if (!file)
     return file.error();

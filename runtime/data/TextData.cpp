@@ -26,8 +26,7 @@ Result<TextData> TextData::open(const std::string &path, int64_t seq, uint64_t s
 }
 
 int64_t TextData::rowStart(uint32_t step, int64_t row) const {
-  Philox::Words words =
-      Philox(seed, step, siteHash("data.rows")).words(static_cast<uint64_t>(row));
+  Philox::Words words = Philox(seed, step, siteHash("data.rows")).words(static_cast<uint64_t>(row));
   uint64_t random = uint64_t{words[1]} << 32 | words[0];
   auto starts = static_cast<unsigned __int128>(file.size() - seq); // 0 .. size - seq - 1
   return static_cast<int64_t>(random * starts >> 64);

@@ -93,8 +93,8 @@ public:
   virtual Status fill(char *to, uint8_t value, int64_t bytes) = 0;
 
   /// A collective on device memory over the communicator's ranks.
-  virtual Status collective(Communicator &communicator, const CollectiveStep &step,
-                            const char *in, char *out, std::string_view where) = 0;
+  virtual Status collective(Communicator &communicator, const CollectiveStep &step, const char *in,
+                            char *out, std::string_view where) = 0;
 
   virtual Result<std::unique_ptr<DeviceEvent>> record() = 0;
   /// Work queued from now on starts after `event`, of this or another device.

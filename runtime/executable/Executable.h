@@ -148,13 +148,12 @@ struct CollectiveStep {
   std::vector<SubAxis> axes; ///< first is major
   int64_t outer = 1, inDim = 1, outDim = 1, inner = 1;
   int64_t middle = 1, inDim2 = 1, outDim2 = 1; ///< AllToAll: the other dim
-  bool dimFirst = true;                        ///< AllToAll: gathered dim stands before the split one
+  bool dimFirst = true; ///< AllToAll: gathered dim stands before the split one
   BufferRef in, out;
   int32_t site = -1; ///< index into Program::collectiveSites
 };
 
-using StepAction =
-    std::variant<KernelStep, GemmStep, CopyStep, FillStep, CollectiveStep>;
+using StepAction = std::variant<KernelStep, GemmStep, CopyStep, FillStep, CollectiveStep>;
 
 /// What a step is, for profiles.
 enum class StepKind : uint8_t { Gemm, Attention, Elementwise, Optimizer, Collective, Copy };
@@ -173,9 +172,10 @@ struct CollectiveSite {
   std::string rule;     ///< why: e.g. "contract over heads leaves a partial sum"
   std::string location; ///< file:line:column of the source
   std::string phase;    ///< "forward", "backward", "optimizer"
-  int64_t payloadBytes = 0; ///< of one execution, the unreduced or gathered tensor, padding included
-  int64_t ringBytes = 0;    ///< of one execution, ring-equivalent, per rank
-  int64_t executions = 1;   ///< in one run of the program
+  int64_t payloadBytes =
+      0;                  ///< of one execution, the unreduced or gathered tensor, padding included
+  int64_t ringBytes = 0;  ///< of one execution, ring-equivalent, per rank
+  int64_t executions = 1; ///< in one run of the program
 };
 
 struct Argument {
@@ -200,7 +200,7 @@ struct ProgramResult {
 };
 
 struct Program {
-  std::string name; ///< "train_step", "forward", ...
+  std::string name;                    ///< "train_step", "forward", ...
   std::map<std::string, int64_t> dims; ///< sizes of the free dims: batch, seq
   std::vector<Argument> arguments;
   std::vector<ProgramResult> results;
@@ -220,7 +220,7 @@ struct Executable {
   std::vector<MeshAxis> mesh;
   std::vector<int32_t> rankProgram; ///< rank -> program group (all 0 without a pipeline)
   std::vector<Program> programs;
-  std::vector<std::string> objects; ///< ELF bytes
+  std::vector<std::string> objects;     ///< ELF bytes
   std::vector<std::string> cpuFeatures; ///< needed: "avx2", "fma"
 
   int64_t ranks() const {

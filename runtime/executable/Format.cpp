@@ -47,8 +47,8 @@ template <typename T> static T get(std::string_view bytes, size_t at) {
 
 static constexpr std::array<std::string_view, 6> stepKinds = {
     "gemm", "attention", "elementwise", "optimizer", "collective", "copy"};
-static constexpr std::array<std::string_view, 4> collectiveKinds = {
-    "all_reduce", "all_gather", "reduce_scatter", "all_to_all"};
+static constexpr std::array<std::string_view, 4> collectiveKinds = {"all_reduce", "all_gather",
+                                                                    "reduce_scatter", "all_to_all"};
 static constexpr std::array<std::string_view, 3> reductions = {"sum", "max", "min"};
 static constexpr std::array<std::string_view, 3> bufferKinds = {"arena", "argument", "result"};
 static constexpr std::array<std::string_view, 4> roles = {"param", "state", "input", "scalar"};
@@ -100,8 +100,12 @@ static Json toJson(const std::vector<BufferRef> &refs) {
 }
 
 static Json toJson(const KernelStep &s) {
-  return {{"op", "kernel"},         {"symbol", s.symbol}, {"buffers", toJson(s.buffers)},
-          {"scalars", toJson(s.scalars)}, {"extent", s.extent}, {"grain", s.grain}};
+  return {{"op", "kernel"},
+          {"symbol", s.symbol},
+          {"buffers", toJson(s.buffers)},
+          {"scalars", toJson(s.scalars)},
+          {"extent", s.extent},
+          {"grain", s.grain}};
 }
 
 static Json toJson(const GemmStep &s) {
@@ -151,9 +155,8 @@ static Json toJson(const Program &p) {
   Json arguments = Json::array(), results = Json::array(), buffers = Json::array(),
        steps = Json::array(), sites = Json::array();
   for (const Argument &a : p.arguments) {
-    Json out = {{"role", text(roles, a.role)}, {"name", a.name},
-                {"layout", toJson(a.layout)},  {"donated_to", a.donatedTo},
-                {"init", a.init},              {"local_bytes", a.localBytes}};
+    Json out = {{"role", text(roles, a.role)}, {"name", a.name}, {"layout", toJson(a.layout)},
+                {"donated_to", a.donatedTo},   {"init", a.init}, {"local_bytes", a.localBytes}};
     if (a.rangeEnd >= 0)
       out["range"] = {{"end", a.rangeEnd}, {"what", a.rangeWhat}};
     if (a.hasIgnore)
@@ -179,10 +182,14 @@ static Json toJson(const Program &p) {
                      {"payload_bytes", s.payloadBytes},
                      {"ring_bytes", s.ringBytes},
                      {"executions", s.executions}});
-  return {{"name", p.name},           {"dims", p.dims},
-          {"arguments", arguments},   {"results", results},
-          {"buffers", buffers},       {"steps", steps},
-          {"arena_bytes", p.arenaBytes}, {"locations", p.locations},
+  return {{"name", p.name},
+          {"dims", p.dims},
+          {"arguments", arguments},
+          {"results", results},
+          {"buffers", buffers},
+          {"steps", steps},
+          {"arena_bytes", p.arenaBytes},
+          {"locations", p.locations},
           {"collective_sites", sites}};
 }
 
@@ -194,10 +201,14 @@ Result<std::string> serialise(const Executable &e) {
     programs.push_back(toJson(p));
   for (const std::string &object : e.objects)
     objects.push_back(object.size());
-  Json manifest = {{"model", e.model},       {"plan", e.plan},
-                   {"settings", e.settings}, {"mesh", mesh},
-                   {"rank_program", e.rankProgram}, {"programs", programs},
-                   {"objects", objects},     {"cpu_features", e.cpuFeatures}};
+  Json manifest = {{"model", e.model},
+                   {"plan", e.plan},
+                   {"settings", e.settings},
+                   {"mesh", mesh},
+                   {"rank_program", e.rankProgram},
+                   {"programs", programs},
+                   {"objects", objects},
+                   {"cpu_features", e.cpuFeatures}};
   std::string json;
   try {
     json = manifest.dump();
@@ -315,9 +326,8 @@ private:
 } // namespace
 
 static std::vector<SubAxis> readAxes(const Node &node) {
-  return node.list([](const Node &n) {
-    return SubAxis{n.at(0).small(), n.at(1).integer(), n.at(2).integer()};
-  });
+  return node.list(
+      [](const Node &n) { return SubAxis{n.at(0).small(), n.at(1).integer(), n.at(2).integer()}; });
 }
 
 static TensorLayout readLayout(const Node &node) {
@@ -421,8 +431,8 @@ static Program readProgram(const Node &n) {
     return ProgramResult{r["name"].string(), readLayout(r["layout"]), r["alias_of"].small()};
   });
   p.buffers = n["buffers"].list([](const Node &b) {
-    return Buffer{b.at(0).oneOf<Buffer::Kind>(bufferKinds), b.at(1).integer(),
-                  b.at(2).integer(), b.at(3).small()};
+    return Buffer{b.at(0).oneOf<Buffer::Kind>(bufferKinds), b.at(1).integer(), b.at(2).integer(),
+                  b.at(3).small()};
   });
   p.steps = n["steps"].list([](const Node &s) {
     return Step{readAction(s), s["kind"].oneOf<StepKind>(stepKinds), s["at"].small()};
@@ -430,9 +440,9 @@ static Program readProgram(const Node &n) {
   p.arenaBytes = n["arena_bytes"].integer();
   p.locations = n["locations"].list(string);
   p.collectiveSites = n["collective_sites"].list([](const Node &s) {
-    return CollectiveSite{s["kind"].string(),       s["axes"].string(),
-                          s["rule"].string(),       s["location"].string(),
-                          s["phase"].string(),      s["payload_bytes"].integer(),
+    return CollectiveSite{s["kind"].string(),        s["axes"].string(),
+                          s["rule"].string(),        s["location"].string(),
+                          s["phase"].string(),       s["payload_bytes"].integer(),
                           s["ring_bytes"].integer(), s["executions"].integer()};
   });
   return p;
@@ -445,9 +455,8 @@ static Executable readManifest(const Json &json, std::string_view file, size_t o
   e.model = n["model"].string();
   e.plan = n["plan"].string();
   e.settings = n["settings"].map(string);
-  e.mesh = n["mesh"].list([](const Node &a) {
-    return MeshAxis{a.at(0).string(), a.at(1).integer()};
-  });
+  e.mesh =
+      n["mesh"].list([](const Node &a) { return MeshAxis{a.at(0).string(), a.at(1).integer()}; });
   e.rankProgram = n["rank_program"].list([](const Node &r) { return r.small(); });
   e.programs = n["programs"].list(readProgram);
   e.cpuFeatures = n["cpu_features"].list(string);
@@ -476,12 +485,12 @@ Result<Executable> deserialise(std::string_view bytes, std::string_view name) {
   auto version = get<uint32_t>(bytes, 8);
   if (version != static_cast<uint32_t>(Executable::currentVersion))
     return refuse(fmt::format(
-        "it has format version {}, this program reads version {}; compile the model again",
-        version, Executable::currentVersion));
+        "it has format version {}, this program reads version {}; compile the model again", version,
+        Executable::currentVersion));
   auto length = get<uint64_t>(bytes, 16), manifestBytes = get<uint64_t>(bytes, 24);
   if (length != bytes.size())
-    return refuse(fmt::format("it is damaged: it has {} bytes and should have {}", bytes.size(),
-                              length));
+    return refuse(
+        fmt::format("it is damaged: it has {} bytes and should have {}", bytes.size(), length));
   if (get<uint64_t>(bytes, 32) != checksum(bytes))
     return refuse("it is damaged: its checksum is wrong");
   if (manifestBytes > bytes.size() - headerBytes)

@@ -114,8 +114,7 @@ private:
     if (r.aliasOf < -1 || r.aliasOf >= std::ssize(program.arguments))
       return fmt::format("it aliases argument {}, which does not exist", r.aliasOf);
     if (r.aliasOf >= 0 &&
-        program.arguments[static_cast<size_t>(r.aliasOf)].donatedTo !=
-            static_cast<int64_t>(index))
+        program.arguments[static_cast<size_t>(r.aliasOf)].donatedTo != static_cast<int64_t>(index))
       return "it aliases an argument that is not donated to it";
     return "";
   }
@@ -145,9 +144,8 @@ private:
       if (r.aliasOf >= 0)
         return fmt::format("result '{}' is a donated argument: use the argument", r.name);
       int64_t bytes = localElements(r.layout) * byteSize(r.layout.dtype);
-      return b.bytes <= bytes
-                 ? ""
-                 : fmt::format("{} bytes, result '{}' has {}", b.bytes, r.name, bytes);
+      return b.bytes <= bytes ? ""
+                              : fmt::format("{} bytes, result '{}' has {}", b.bytes, r.name, bytes);
     }
     }
     return "unknown kind";
@@ -159,8 +157,8 @@ private:
       return fmt::format("{}: buffer {} does not exist", what, ref.buffer);
     const Buffer &b = program.buffers[static_cast<size_t>(ref.buffer)];
     if (bytes < 0 || ref.offset < 0 || ref.offset > b.bytes || bytes > b.bytes - ref.offset)
-      return fmt::format("{}: {} bytes at {} of buffer {}, which has {}", what, bytes,
-                         ref.offset, ref.buffer, b.bytes);
+      return fmt::format("{}: {} bytes at {} of buffer {}, which has {}", what, bytes, ref.offset,
+                         ref.buffer, b.bytes);
     return "";
   }
 
@@ -225,8 +223,7 @@ private:
     if (s.batch > 1 && s.strideC < spanC && !(s.strideC >= s.n && s.ldc >= s.batch * s.strideC))
       return "matrices of C overlap";
     int64_t width = byteSize(s.dtype);
-    std::string fault =
-        range("A", s.a, span(s.batch, s.strideA, rowsA, colsA, s.lda, width));
+    std::string fault = range("A", s.a, span(s.batch, s.strideA, rowsA, colsA, s.lda, width));
     if (fault.empty())
       fault = range("B", s.b, span(s.batch, s.strideB, rowsB, colsB, s.ldb, width));
     if (fault.empty())
@@ -258,8 +255,8 @@ private:
     int64_t outDim = s.kind == Kind::AllReduce ? s.inDim : s.outDim;
     int64_t in = product({s.outer, s.inDim, s.inner, middle, in2, width});
     int64_t out = product({s.outer, outDim, s.inner, middle, out2, width});
-    int64_t all = product({s.outer, std::max(s.inDim, outDim), s.inner, middle,
-                           std::max(in2, out2), width, p});
+    int64_t all = product(
+        {s.outer, std::max(s.inDim, outDim), s.inner, middle, std::max(in2, out2), width, p});
     if (in < 0 || out < 0 || all < 0)
       return "a collective whose size is out of range";
     bool gathers = s.kind == Kind::AllGather || twoDims;
@@ -289,15 +286,15 @@ Status verify(const Executable &e) {
       return error(fmt::format("two mesh axes are called '{}'", axis.name));
   }
   if (!e.rankProgram.empty() && std::ssize(e.rankProgram) != ranks)
-    return error(fmt::format("the rank table has {} entries for {} ranks", e.rankProgram.size(),
-                             ranks));
+    return error(
+        fmt::format("the rank table has {} entries for {} ranks", e.rankProgram.size(), ranks));
   if (e.programs.empty())
     return error("there is no program in it");
   std::set<std::pair<std::string_view, std::map<std::string, int64_t>>> programs;
   for (const Program &program : e.programs) {
     if (!programs.emplace(program.name, program.dims).second)
-      return error(fmt::format("two programs are called '{}' and have the same sizes",
-                               program.name));
+      return error(
+          fmt::format("two programs are called '{}' and have the same sizes", program.name));
     if (auto status = ProgramVerifier(e, program).run(); !status)
       return status;
   }
@@ -306,14 +303,15 @@ Status verify(const Executable &e) {
 
 // Clang and GCC want literals here, so the names stand twice.
 #if defined(__x86_64__)
-#define CLEAVE_FEATURES(X)                                                                     \
-  X(sse4.1) X(sse4.2) X(avx) X(avx2) X(fma) X(f16c) X(bmi) X(bmi2) X(popcnt) X(lzcnt)          \
-  X(avx512f) X(avx512vl) X(avx512bw) X(avx512dq) X(avx512cd) X(avx512vnni) X(avx512bf16)
+#define CLEAVE_FEATURES(X)                                                                         \
+  X(sse4.1)                                                                                        \
+  X(sse4.2) X(avx) X(avx2) X(fma) X(f16c) X(bmi) X(bmi2) X(popcnt) X(lzcnt) X(avx512f) X(avx512vl) \
+      X(avx512bw) X(avx512dq) X(avx512cd) X(avx512vnni) X(avx512bf16)
 std::vector<std::string> cpuFeatures() {
   std::vector<std::string> found;
   __builtin_cpu_init();
-#define CLEAVE_HAS(name)                                                                       \
-  if (__builtin_cpu_supports(#name))                                                           \
+#define CLEAVE_HAS(name)                                                                           \
+  if (__builtin_cpu_supports(#name))                                                               \
     found.push_back(#name);
   CLEAVE_FEATURES(CLEAVE_HAS)
 #undef CLEAVE_HAS

@@ -23,9 +23,8 @@ static int64_t layoutBytes(const TensorLayout &layout) {
   return localElements(layout) * byteSize(layout.dtype);
 }
 
-Rank::Rank(const Executable &executable, const KernelSource &kernels,
-           Communicator &communicator, std::unique_ptr<Device> device,
-           const SessionOptions &options)
+Rank::Rank(const Executable &executable, const KernelSource &kernels, Communicator &communicator,
+           std::unique_ptr<Device> device, const SessionOptions &options)
     : executable(executable), kernels(kernels), communicator(communicator), options(options),
       position(executable.mesh, communicator.rank()), device(std::move(device)),
       programs(executable.programs.size()) {
@@ -194,8 +193,7 @@ Status Rank::prepare(size_t number) {
       resolved.c = at(number, s->c);
       if (!s->epilogue.empty())
         resolved.call = resolveCall(s->epilogue, s->epilogueBuffers, s->epilogueScalars);
-      profile.bytes =
-          s->batch * (s->m * s->k + s->k * s->n + s->m * s->n) * byteSize(s->dtype);
+      profile.bytes = s->batch * (s->m * s->k + s->k * s->n + s->m * s->n) * byteSize(s->dtype);
     } else if (auto *s = std::get_if<CopyStep>(&step.action)) {
       resolved.a = at(number, s->from);
       resolved.c = at(number, s->to);
@@ -254,8 +252,7 @@ Status Rank::run(size_t number, const std::vector<const char *> &inputs) {
   Prepared &prepared = programs[number];
   for (size_t i = 0; i < inputs.size(); ++i)
     if (inputs[i])
-      if (auto status =
-              storeInto(argumentData(number, i), program.arguments[i].layout, inputs[i]);
+      if (auto status = storeInto(argumentData(number, i), program.arguments[i].layout, inputs[i]);
           !status)
         return status;
   if (options.poison) {
@@ -299,8 +296,8 @@ Status Rank::run(size_t number, const std::vector<const char *> &inputs) {
 }
 
 Status Rank::loadResult(size_t program, size_t result, char *global) {
-  return loadFrom(resultData(program, result),
-                  executable.programs[program].results[result].layout, global);
+  return loadFrom(resultData(program, result), executable.programs[program].results[result].layout,
+                  global);
 }
 
 Status Rank::copyResult(size_t program, size_t result, std::vector<char> &local) {
@@ -309,9 +306,7 @@ Status Rank::copyResult(size_t program, size_t result, std::vector<char> &local)
   return device->toHost(local.data(), resultData(program, result), std::ssize(local));
 }
 
-std::vector<StepProfile> Rank::profile(size_t program) const {
-  return programs[program].profile;
-}
+std::vector<StepProfile> Rank::profile(size_t program) const { return programs[program].profile; }
 
 void Rank::resetProfile() {
   for (Prepared &prepared : programs)

@@ -52,7 +52,7 @@ private:
     bool ready = false;
     std::vector<std::unique_ptr<DeviceBuffer>> inputs, results; ///< by index; null: elsewhere
     std::vector<Resolved> steps;
-    std::vector<char *> pointers;  ///< of all kernel calls, one after another
+    std::vector<char *> pointers; ///< of all kernel calls, one after another
     std::vector<int64_t> scalars;
     std::vector<StepProfile> profile;
   };

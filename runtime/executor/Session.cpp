@@ -31,8 +31,8 @@ namespace cleave {
 Result<FaultInjection> FaultInjection::parse(std::string_view text) {
   FaultInjection fault;
   auto refuse = [&] {
-    return Error{fmt::format("fault '{}': expected rank=N,step=N,kind=throw|bad_alloc|hang|skip",
-                             text)};
+    return Error{
+        fmt::format("fault '{}': expected rank=N,step=N,kind=throw|bad_alloc|hang|skip", text)};
   };
   std::string_view rest = text;
   while (!rest.empty()) {
@@ -176,10 +176,10 @@ struct Session::State {
   Result<size_t> findProgram(std::string_view name,
                              const std::map<std::string, HostTensor> &inputs) const;
   Status checkInput(const Argument &argument, const HostTensor &value) const;
-  Result<std::vector<const char *>>
-  gatherInputs(const Program &program, const std::map<std::string, HostTensor> &inputs,
-               const std::map<std::string, ScalarValue> &scalars,
-               std::vector<HostTensor> &converted) const;
+  Result<std::vector<const char *>> gatherInputs(const Program &program,
+                                                 const std::map<std::string, HostTensor> &inputs,
+                                                 const std::map<std::string, ScalarValue> &scalars,
+                                                 std::vector<HostTensor> &converted) const;
   Status initialiseWhere(uint64_t seed, const std::function<bool(const Argument &)> &wanted);
   Status compareCopies(size_t program);
 };
@@ -223,8 +223,7 @@ Status Session::State::checkKernels() const {
     }
   if (missing.empty())
     return {};
-  return Error{fmt::format("the executable's code lacks the kernels {}",
-                           fmt::join(missing, ", ")),
+  return Error{fmt::format("the executable's code lacks the kernels {}", fmt::join(missing, ", ")),
                Fault::Internal};
 }
 
@@ -262,8 +261,8 @@ Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<const Executabl
   double watchdog =
       options.watchdogSeconds > 0 ? options.watchdogSeconds : watchdogFromEnvironment();
   try {
-    state->world = std::make_unique<ThreadWorld>(state->executable->mesh,
-                                                 ThreadWorldOptions{watchdog, spin});
+    state->world =
+        std::make_unique<ThreadWorld>(state->executable->mesh, ThreadWorldOptions{watchdog, spin});
     for (int i = 0; i < ranks; ++i)
       state->ranks.push_back(std::make_unique<Rank>(
           *state->executable, *state->kernels, state->world->rank(i),
@@ -275,8 +274,7 @@ Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<const Executabl
                  Fault::Rank};
   }
   std::unique_ptr<Session> session(new Session(std::move(state)));
-  if (auto status =
-          session->state->onAllRanks("start", [](Rank &rank) { return rank.allocate(); });
+  if (auto status = session->state->onAllRanks("start", [](Rank &rank) { return rank.allocate(); });
       !status)
     return status.error();
   return session;
@@ -300,9 +298,8 @@ const Argument *Session::findPersistent(std::string_view name) const {
   return found == state->byName.end() ? nullptr : found->second;
 }
 
-Status
-Session::State::initialiseWhere(uint64_t seed,
-                                const std::function<bool(const Argument &)> &wanted) {
+Status Session::State::initialiseWhere(uint64_t seed,
+                                       const std::function<bool(const Argument &)> &wanted) {
   auto status = onAllRanks("initialise", [&](Rank &rank) -> Status {
     for (const Argument *argument : persistent)
       if (wanted(*argument))
@@ -323,8 +320,8 @@ Status Session::initialise(uint64_t seed) {
 }
 
 Status Session::resetStates() {
-  return state->initialiseWhere(
-      0, [](const Argument &a) { return a.role == Argument::Role::State; });
+  return state->initialiseWhere(0,
+                                [](const Argument &a) { return a.role == Argument::Role::State; });
 }
 
 static Error unknownName(std::string_view what, std::string_view name,
@@ -342,13 +339,12 @@ static std::string layoutText(const TensorLayout &layout) {
   return text + "]";
 }
 
-static Status checkShape(std::string_view what, std::string_view name_,
-                         const TensorLayout &layout, DType dtype,
-                         const std::vector<int64_t> &shape) {
+static Status checkShape(std::string_view what, std::string_view name_, const TensorLayout &layout,
+                         DType dtype, const std::vector<int64_t> &shape) {
   if (dtype == layout.dtype && shape == globalShape(layout))
     return {};
-  return Error{fmt::format("{} '{}' is {}, but {} {} was given", what, name_,
-                           layoutText(layout), name(dtype), shapeText(shape))};
+  return Error{fmt::format("{} '{}' is {}, but {} {} was given", what, name_, layoutText(layout),
+                           name(dtype), shapeText(shape))};
 }
 
 Status Session::set(std::string_view name, const TensorView &value) {
@@ -362,8 +358,8 @@ Status Session::set(std::string_view name, const TensorView &value) {
   std::string_view what = argument->role == Argument::Role::Param ? "param" : "state";
   if (auto status = checkShape(what, name, argument->layout, value.dtype, value.shape); !status)
     return status;
-  auto status = state->onAllRanks(
-      "set", [&](Rank &rank) { return rank.store(*argument, value.data); });
+  auto status =
+      state->onAllRanks("set", [&](Rank &rank) { return rank.store(*argument, value.data); });
   if (status)
     state->hasValue.insert(std::string(name));
   return status;
@@ -392,9 +388,8 @@ Result<HostTensor> Session::get(std::string_view name) {
 // Running
 //===----------------------------------------------------------------------===//
 
-Result<size_t>
-Session::State::findProgram(std::string_view name,
-                            const std::map<std::string, HostTensor> &inputs) const {
+Result<size_t> Session::State::findProgram(std::string_view name,
+                                           const std::map<std::string, HostTensor> &inputs) const {
   std::vector<std::string> known;
   std::optional<size_t> first;
   for (size_t i = 0; i < executable->programs.size(); ++i) {
@@ -404,8 +399,8 @@ Session::State::findProgram(std::string_view name,
       continue;
     if (!first)
       first = i;
-    bool fits = std::all_of(
-        program.arguments.begin(), program.arguments.end(), [&](const Argument &a) {
+    bool fits =
+        std::all_of(program.arguments.begin(), program.arguments.end(), [&](const Argument &a) {
           auto found = inputs.find(a.name);
           return found == inputs.end() || found->second.shape == globalShape(a.layout);
         });
@@ -430,8 +425,7 @@ static std::optional<int64_t> firstOutside(const Argument &argument, const HostT
 }
 
 Status Session::State::checkInput(const Argument &argument, const HostTensor &value) const {
-  if (auto status =
-          checkShape("input", argument.name, argument.layout, value.dtype, value.shape);
+  if (auto status = checkShape("input", argument.name, argument.layout, value.dtype, value.shape);
       !status)
     return status;
   if (argument.rangeEnd < 0)
@@ -450,10 +444,9 @@ Status Session::State::checkInput(const Argument &argument, const HostTensor &va
   std::string place;
   for (size_t d = 0; d < index.size(); ++d)
     place += fmt::format("{}{}={}", d ? ", " : "", argument.layout.dims[d].name, index[d]);
-  std::string what =
-      argument.rangeWhat.empty()
-          ? fmt::format("the range 0 to {}", argument.rangeEnd - 1)
-          : fmt::format("{} (0 to {})", argument.rangeWhat, argument.rangeEnd - 1);
+  std::string what = argument.rangeWhat.empty()
+                         ? fmt::format("the range 0 to {}", argument.rangeEnd - 1)
+                         : fmt::format("{} (0 to {})", argument.rangeWhat, argument.rangeEnd - 1);
   std::string ignored =
       argument.hasIgnore ? fmt::format(", and is not the ignored value {}", argument.ignore) : "";
   return Error{fmt::format("input '{}' at [{}] is {}, outside {}{}", argument.name, place, bad,
@@ -463,8 +456,8 @@ Status Session::State::checkInput(const Argument &argument, const HostTensor &va
 static Result<HostTensor> scalarTensor(const Argument &argument, const ScalarValue &value) {
   HostTensor tensor(argument.layout.dtype, {});
   auto refuse = [&](std::string_view why) {
-    return Error{fmt::format("scalar '{}' is {}, but {}", argument.name,
-                             name(argument.layout.dtype), why)};
+    return Error{
+        fmt::format("scalar '{}' is {}, but {}", argument.name, name(argument.layout.dtype), why)};
   };
   double real = std::holds_alternative<double>(value)
                     ? std::get<double>(value)
@@ -496,11 +489,9 @@ static Result<HostTensor> scalarTensor(const Argument &argument, const ScalarVal
   return tensor;
 }
 
-Result<std::vector<const char *>>
-Session::State::gatherInputs(const Program &program,
-                             const std::map<std::string, HostTensor> &inputs,
-                             const std::map<std::string, ScalarValue> &scalars,
-                             std::vector<HostTensor> &converted) const {
+Result<std::vector<const char *>> Session::State::gatherInputs(
+    const Program &program, const std::map<std::string, HostTensor> &inputs,
+    const std::map<std::string, ScalarValue> &scalars, std::vector<HostTensor> &converted) const {
   std::vector<std::string> inputNames, scalarNames, missing;
   std::vector<const char *> data(program.arguments.size());
   converted.reserve(program.arguments.size());
@@ -510,8 +501,8 @@ Session::State::gatherInputs(const Program &program,
       inputNames.push_back(argument.name);
       auto found = inputs.find(argument.name);
       if (found == inputs.end()) {
-        missing.push_back(fmt::format("input '{}', {}", argument.name,
-                                      layoutText(argument.layout)));
+        missing.push_back(
+            fmt::format("input '{}', {}", argument.name, layoutText(argument.layout)));
         continue;
       }
       if (auto status = checkInput(argument, found->second); !status)
@@ -564,8 +555,7 @@ Status Session::State::compareCopies(size_t number) {
         continue;
       if (auto status = rank->copyResult(number, r, mine); !status)
         return status;
-      if (auto status = ranks[static_cast<size_t>(first)]->copyResult(number, r, theirs);
-          !status)
+      if (auto status = ranks[static_cast<size_t>(first)]->copyResult(number, r, theirs); !status)
         return status;
       ShardRuns runs(result.layout, rank->place());
       for (int64_t i = 0; i < runs.count(); ++i)
@@ -609,15 +599,13 @@ Result<RunResult> Session::run(std::string_view name,
   if (std::any_of(program.arguments.begin(), program.arguments.end(), lacksValue))
     if (auto status = state->initialiseWhere(0, lacksValue); !status)
       return status.error();
-  if (auto status = state->onAllRanks(
-          name, [&](Rank &rank) { return rank.prepare(*number); });
+  if (auto status = state->onAllRanks(name, [&](Rank &rank) { return rank.prepare(*number); });
       !status)
     return status.error();
 
   RunResult out;
   auto start = std::chrono::steady_clock::now();
-  if (auto status = state->onAllRanks(
-          name, [&](Rank &rank) { return rank.run(*number, *data); });
+  if (auto status = state->onAllRanks(name, [&](Rank &rank) { return rank.run(*number, *data); });
       !status)
     return status.error();
   out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -628,8 +616,7 @@ Result<RunResult> Session::run(std::string_view name,
     return out;
   for (const ProgramResult &result : program.results)
     if (result.aliasOf < 0)
-      out.results.emplace(result.name,
-                          HostTensor(result.layout.dtype, globalShape(result.layout)));
+      out.results.emplace(result.name, HostTensor(result.layout.dtype, globalShape(result.layout)));
   auto status = state->onAllRanks(name, [&](Rank &rank) -> Status {
     for (size_t i = 0; i < program.results.size(); ++i) {
       const ProgramResult &result = program.results[i];

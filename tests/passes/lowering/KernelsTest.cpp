@@ -33,7 +33,8 @@ std::string expand(std::string text) {
 }
 
 /// Replaces each key by its number: sizes and element types of a family of cases.
-std::string with(std::string text, std::initializer_list<std::pair<const char *, std::string>> set) {
+std::string with(std::string text,
+                 std::initializer_list<std::pair<const char *, std::string>> set) {
   for (auto &[key, value] : set)
     for (size_t i; (i = text.find(key)) != std::string::npos;)
       text.replace(i, std::strlen(key), value);
@@ -76,9 +77,8 @@ func.func @f(%x: T{F b=2 s=5 w=N}, %weight: T{F w=N}, %bias: T{F w=N})
 TEST(Rows, LayerNorm) {
   for (int n : {1, 3, 8, 17, 64, 100})
     for (const char *type : {"f32", "f64"})
-      check(with(layerNorm, {{"INV", std::to_string(1.0 / n)},
-                             {"N", std::to_string(n)},
-                             {"F", type}}),
+      check(with(layerNorm,
+                 {{"INV", std::to_string(1.0 / n)}, {"N", std::to_string(n)}, {"F", type}}),
             type[1] == '3' ? 5e-6 : 1e-13);
 }
 
@@ -95,7 +95,8 @@ func.func @f(%x: T{F b=3 h=2 q=4 k=N}) -> T{F b=3 h=2 q=4 k=N} {
 TEST(Rows, Softmax) {
   for (int n : {1, 2, 7, 16, 33})
     for (const char *type : {"f32", "f64"})
-      check(with(softmax, {{"N", std::to_string(n)}, {"F", type}}), type[1] == '3' ? 2e-6 : 1e-14, 30);
+      check(with(softmax, {{"N", std::to_string(n)}, {"F", type}}), type[1] == '3' ? 2e-6 : 1e-14,
+            30);
 }
 
 TEST(Rows, SoftmaxOverAnOuterDim) {
@@ -198,7 +199,8 @@ func.func @f(%p: T{f32 a=A b=B}, %m: T{f32 a=A b=B}, %v: T{f32 a=A b=B}, %g: T{f
 
 TEST(Elementwise, AdamInPlace) {
   for (auto [a, b] : {std::pair{1, 5}, {3, 64}, {101, 203}, {16, 1024}}) {
-    std::string text = with(adam, {{"=A", "=" + std::to_string(a)}, {"=B", "=" + std::to_string(b)}});
+    std::string text =
+        with(adam, {{"=A", "=" + std::to_string(a)}, {"=B", "=" + std::to_string(b)}});
     check(text, 1e-5);
     Program program(expand(text));
     program.run(program.randomInputs(1));
@@ -404,8 +406,9 @@ func.func @f(%x: T{f32 a=9}) -> T{bf16 a=9} {
 })"));
   auto bits = [](uint32_t b) { return static_cast<double>(std::bit_cast<float>(b)); };
   std::vector<Tensor> inputs = program.randomInputs(1);
-  inputs[0].data = {0.2691408770292272, bits(0x7F800001), 3.4028235e38,    bits(0x3F808000),
-                    bits(0x3F818000),   -0.0,             bits(0x00012345), bits(0x7F800000), -1.0};
+  inputs[0].data = {0.2691408770292272, bits(0x7F800001), 3.4028235e38,
+                    bits(0x3F808000),   bits(0x3F818000), -0.0,
+                    bits(0x00012345),   bits(0x7F800000), -1.0};
   std::vector<Tensor> got = program.run(inputs);
   ASSERT_EQ(got.size(), 1u);
   const auto &y = got[0].data;
@@ -461,7 +464,8 @@ TEST(Compiler, EqualGroupsShareAKernel) {
   std::string text = expand(with(softmax, {{"N", "8"}, {"F", "f32"}}));
   Program one(text), two(text), other(expand(with(softmax, {{"N", "9"}, {"F", "f32"}})));
   KernelCompiler compiler;
-  auto a = compiler.add(one.fused()), b = compiler.add(two.fused()), c = compiler.add(other.fused());
+  auto a = compiler.add(one.fused()), b = compiler.add(two.fused()),
+       c = compiler.add(other.fused());
   ASSERT_TRUE(succeeded(a) && succeeded(b) && succeeded(c));
   EXPECT_EQ(a->symbol, b->symbol);
   EXPECT_NE(a->symbol, c->symbol);

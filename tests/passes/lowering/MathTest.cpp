@@ -81,9 +81,14 @@ TEST(Math, SpecialValues) {
   double inf = std::numeric_limits<double>::infinity(), nan = std::nan("");
   std::vector<double> xs = {0.0, -0.0, inf, -inf, nan, 1.0, -1.0, 1000, -1000, 1e-40, 88.8, -103.9};
   for (const char *type : {"f32", "f64"})
-    for (auto [op, exact] : std::initializer_list<std::pair<const char *, double (*)(double)>>{
-             {"exp", std::exp}, {"log", std::log}, {"tanh", std::tanh}, {"sigmoid", sigmoid},
-             {"erf", std::erf}, {"sqrt", std::sqrt}, {"rsqrt", rsqrt}}) {
+    for (auto [op, exact] :
+         std::initializer_list<std::pair<const char *, double (*)(double)>>{{"exp", std::exp},
+                                                                            {"log", std::log},
+                                                                            {"tanh", std::tanh},
+                                                                            {"sigmoid", sigmoid},
+                                                                            {"erf", std::erf},
+                                                                            {"sqrt", std::sqrt},
+                                                                            {"rsqrt", rsqrt}}) {
       std::string t = "!cleave.tensor<" + std::string(type) + " [n=12]>";
       Program program("func.func @f(%x: " + t + ") -> " + t + " {\n  %y = cleave." + op +
                       " %x : " + t + " -> " + t + "\n  return %y : " + t + "\n}");
@@ -110,11 +115,15 @@ TEST(Math, SpecialValues) {
 
 TEST(Math, DoubleIsExact) {
   std::string t = "!cleave.tensor<f64 [n=1001]>";
-  for (auto [op, exact] : std::initializer_list<std::pair<const char *, double (*)(double)>>{
-           {"exp", std::exp}, {"tanh", std::tanh}, {"sigmoid", sigmoid}, {"erf", std::erf},
-           {"sin", std::sin}, {"cos", std::cos}}) {
-    Program program("func.func @f(%x: " + t + ") -> " + t + " {\n  %y = cleave." + op + " %x : " +
-                    t + " -> " + t + "\n  return %y : " + t + "\n}");
+  for (auto [op, exact] :
+       std::initializer_list<std::pair<const char *, double (*)(double)>>{{"exp", std::exp},
+                                                                          {"tanh", std::tanh},
+                                                                          {"sigmoid", sigmoid},
+                                                                          {"erf", std::erf},
+                                                                          {"sin", std::sin},
+                                                                          {"cos", std::cos}}) {
+    Program program("func.func @f(%x: " + t + ") -> " + t + " {\n  %y = cleave." + op +
+                    " %x : " + t + " -> " + t + "\n  return %y : " + t + "\n}");
     std::vector<Tensor> inputs = program.randomInputs(5, 20);
     std::vector<Tensor> got = program.run(inputs);
     ASSERT_EQ(got.size(), 1u);

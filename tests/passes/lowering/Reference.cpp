@@ -76,49 +76,77 @@ struct Interpreter {
   llvm::DenseMap<Value, int64_t> indices;
 
   double scalarOp(Operation *op, const std::vector<double> &x) {
-    if (isa<AddOp>(op)) return x[0] + x[1];
-    if (isa<SubOp>(op)) return x[0] - x[1];
-    if (isa<MulOp>(op)) return x[0] * x[1];
+    if (isa<AddOp>(op))
+      return x[0] + x[1];
+    if (isa<SubOp>(op))
+      return x[0] - x[1];
+    if (isa<MulOp>(op))
+      return x[0] * x[1];
     if (isa<DivOp>(op)) {
-      if (tensorOf(op->getResult(0)).isFloat()) return x[0] / x[1];
+      if (tensorOf(op->getResult(0)).isFloat())
+        return x[0] / x[1];
       return x[1] == 0 ? 0 : std::trunc(x[0] / x[1]);
     }
     if (isa<MaximumOp>(op))
       return std::isnan(x[0]) || std::isnan(x[1]) ? x[0] + x[1] : std::max(x[0], x[1]);
     if (isa<MinimumOp>(op))
       return std::isnan(x[0]) || std::isnan(x[1]) ? x[0] + x[1] : std::min(x[0], x[1]);
-    if (isa<PowOp>(op)) return std::pow(x[0], x[1]);
-    if (isa<AndOp>(op)) return x[0] != 0 && x[1] != 0;
-    if (isa<OrOp>(op)) return x[0] != 0 || x[1] != 0;
-    if (isa<NotOp>(op)) return x[0] == 0;
-    if (isa<NegOp>(op)) return -x[0];
-    if (isa<AbsOp>(op)) return std::fabs(x[0]);
-    if (isa<ExpOp>(op)) return std::exp(x[0]);
-    if (isa<LogOp>(op)) return std::log(x[0]);
-    if (isa<SqrtOp>(op)) return std::sqrt(x[0]);
-    if (isa<RsqrtOp>(op)) return 1 / std::sqrt(x[0]);
-    if (isa<TanhOp>(op)) return std::tanh(x[0]);
-    if (isa<SigmoidOp>(op)) return 1 / (1 + std::exp(-x[0]));
-    if (isa<ErfOp>(op)) return std::erf(x[0]);
-    if (isa<SinOp>(op)) return std::sin(x[0]);
-    if (isa<CosOp>(op)) return std::cos(x[0]);
-    if (isa<SelectOp>(op)) return x[0] != 0 ? x[1] : x[2];
+    if (isa<PowOp>(op))
+      return std::pow(x[0], x[1]);
+    if (isa<AndOp>(op))
+      return x[0] != 0 && x[1] != 0;
+    if (isa<OrOp>(op))
+      return x[0] != 0 || x[1] != 0;
+    if (isa<NotOp>(op))
+      return x[0] == 0;
+    if (isa<NegOp>(op))
+      return -x[0];
+    if (isa<AbsOp>(op))
+      return std::fabs(x[0]);
+    if (isa<ExpOp>(op))
+      return std::exp(x[0]);
+    if (isa<LogOp>(op))
+      return std::log(x[0]);
+    if (isa<SqrtOp>(op))
+      return std::sqrt(x[0]);
+    if (isa<RsqrtOp>(op))
+      return 1 / std::sqrt(x[0]);
+    if (isa<TanhOp>(op))
+      return std::tanh(x[0]);
+    if (isa<SigmoidOp>(op))
+      return 1 / (1 + std::exp(-x[0]));
+    if (isa<ErfOp>(op))
+      return std::erf(x[0]);
+    if (isa<SinOp>(op))
+      return std::sin(x[0]);
+    if (isa<CosOp>(op))
+      return std::cos(x[0]);
+    if (isa<SelectOp>(op))
+      return x[0] != 0 ? x[1] : x[2];
     if (auto c = dyn_cast<CompareOp>(op)) {
       switch (c.getPredicate()) {
-      case Predicate::EQ: return x[0] == x[1];
-      case Predicate::NE: return x[0] != x[1];
-      case Predicate::LT: return x[0] < x[1];
-      case Predicate::LE: return x[0] <= x[1];
-      case Predicate::GT: return x[0] > x[1];
-      case Predicate::GE: return x[0] >= x[1];
+      case Predicate::EQ:
+        return x[0] == x[1];
+      case Predicate::NE:
+        return x[0] != x[1];
+      case Predicate::LT:
+        return x[0] < x[1];
+      case Predicate::LE:
+        return x[0] <= x[1];
+      case Predicate::GT:
+        return x[0] > x[1];
+      case Predicate::GE:
+        return x[0] >= x[1];
       }
     }
     if (isa<CastOp>(op)) {
       Type from = tensorOf(op->getOperand(0)).getElementType();
       Type to = tensorOf(op->getResult(0)).getElementType();
-      if (to.isInteger(1)) return x[0] != 0;
+      if (to.isInteger(1))
+        return x[0] != 0;
       if (isa<FloatType>(from) && isa<IntegerType>(to)) {
-        if (std::isnan(x[0])) return 0;
+        if (std::isnan(x[0]))
+          return 0;
         unsigned bits = to.getIntOrFloatBitWidth();
         double end = std::ldexp(1.0, static_cast<int>(bits) - 1);
         return std::min(std::max(std::trunc(x[0]), -end), bits == 64 ? end : end - 1);
@@ -140,12 +168,13 @@ struct Interpreter {
       });
     };
     if (auto c = dyn_cast<ConstantOp>(op)) {
-      double value = isa<FloatAttr>(c.getValue())
-                         ? cast<FloatAttr>(c.getValue()).getValueAsDouble()
-                         : static_cast<double>(cast<IntegerAttr>(c.getValue()).getValue().isAllOnes() &&
-                                                       type.getElementType().isInteger(1)
-                                                   ? 1
-                                                   : cast<IntegerAttr>(c.getValue()).getInt());
+      double value =
+          isa<FloatAttr>(c.getValue())
+              ? cast<FloatAttr>(c.getValue()).getValueAsDouble()
+              : static_cast<double>(cast<IntegerAttr>(c.getValue()).getValue().isAllOnes() &&
+                                            type.getElementType().isInteger(1)
+                                        ? 1
+                                        : cast<IntegerAttr>(c.getValue()).getInt());
       fill([&](const Position &) { return value; });
     } else if (auto iota = dyn_cast<IotaOp>(op)) {
       int64_t offset = iota.getOffsets().empty() ? 0 : indices.lookup(iota.getOffsets()[0]);
@@ -154,13 +183,11 @@ struct Interpreter {
       });
     } else if (auto random = dyn_cast<RandomOp>(op)) {
       Philox philox(static_cast<uint64_t>(in(0).data[0]), static_cast<uint32_t>(in(1).data[0]),
-                    static_cast<uint32_t>(random.getSite()),
-                    static_cast<uint32_t>(in(2).data[0]));
+                    static_cast<uint32_t>(random.getSite()), static_cast<uint32_t>(in(2).data[0]));
       fill([&](const Position &p) {
         uint64_t linear = 0;
         for (int64_t d = 0; d < type.getRank(); ++d) {
-          int64_t offset =
-              random.getOffsets().empty() ? 0 : indices.lookup(random.getOffsets()[d]);
+          int64_t offset = random.getOffsets().empty() ? 0 : indices.lookup(random.getOffsets()[d]);
           linear = linear * static_cast<uint64_t>(random.getGlobalSizes()[d]) +
                    static_cast<uint64_t>(p.at(type.getNames()[d].str()) + offset);
         }
@@ -181,7 +208,8 @@ struct Interpreter {
       int64_t axis = in(0).type.indexOf(pad.getDim());
       forEach(in(0).type, [&](Position p, int64_t i) {
         int64_t from = p.at(pad.getDim().str());
-        p[type.getNames()[axis].str()] = static_cast<int64_t>(pad.getStart() + pad.getStride() * from);
+        p[type.getNames()[axis].str()] =
+            static_cast<int64_t>(pad.getStart() + pad.getStride() * from);
         result.data[offsetOf(type, p)] = in(0).data[i];
       });
     } else if (auto mask = dyn_cast<MaskPaddingOp>(op)) {
@@ -250,6 +278,14 @@ struct Interpreter {
 
 } // namespace
 
+void cleave::test::interpretOp(Operation *op, llvm::DenseMap<Value, Tensor> &values) {
+  Interpreter interpreter;
+  for (Value v : op->getOperands())
+    interpreter.values[v] = values[v];
+  interpreter.run(op);
+  values[op->getResult(0)] = interpreter.values[op->getResult(0)];
+}
+
 std::vector<Tensor> cleave::test::interpret(Block &block, std::vector<Tensor> inputs,
                                             const std::vector<int64_t> &indices) {
   Interpreter interpreter;
@@ -313,14 +349,20 @@ static void toBytes(const Tensor &t, char *out) {
       std::memcpy(out, &value, sizeof value);
       out += sizeof value;
     };
-    if (type.isF64()) put(x);
-    else if (type.isF32()) put(static_cast<float>(x));
+    if (type.isF64())
+      put(x);
+    else if (type.isF32())
+      put(static_cast<float>(x));
     else if (type.isBF16())
       put(static_cast<uint16_t>(std::bit_cast<uint32_t>(bf16(static_cast<float>(x))) >> 16));
-    else if (type.isF16()) put(static_cast<_Float16>(static_cast<float>(x)));
-    else if (type.isInteger(1)) put(static_cast<uint8_t>(x != 0));
-    else if (type.isInteger(32)) put(static_cast<int32_t>(x));
-    else put(static_cast<int64_t>(x));
+    else if (type.isF16())
+      put(static_cast<_Float16>(static_cast<float>(x)));
+    else if (type.isInteger(1))
+      put(static_cast<uint8_t>(x != 0));
+    else if (type.isInteger(32))
+      put(static_cast<int32_t>(x));
+    else
+      put(static_cast<int64_t>(x));
   }
 }
 
@@ -333,20 +375,32 @@ static void fromBytes(Tensor &t, const char *in) {
       in += sizeof value;
       return value;
     };
-    if (type.isF64()) x = get(double{});
-    else if (type.isF32()) x = get(float{});
-    else if (type.isBF16()) x = std::bit_cast<float>(uint32_t{get(uint16_t{})} << 16);
-    else if (type.isF16()) x = static_cast<double>(get(_Float16{}));
-    else if (type.isInteger(1)) x = get(uint8_t{});
-    else if (type.isInteger(32)) x = get(int32_t{});
-    else x = static_cast<double>(get(int64_t{}));
+    if (type.isF64())
+      x = get(double{});
+    else if (type.isF32())
+      x = get(float{});
+    else if (type.isBF16())
+      x = std::bit_cast<float>(uint32_t{get(uint16_t{})} << 16);
+    else if (type.isF16())
+      x = static_cast<double>(get(_Float16{}));
+    else if (type.isInteger(1))
+      x = get(uint8_t{});
+    else if (type.isInteger(32))
+      x = get(int32_t{});
+    else
+      x = static_cast<double>(get(int64_t{}));
   }
 }
 
 std::vector<Tensor> Program::randomInputs(unsigned seed, double scale, int64_t below) {
+  return randomTensors(group.getInputs().getTypes(), seed, scale, below);
+}
+
+std::vector<Tensor> cleave::test::randomTensors(TypeRange types, unsigned seed, double scale,
+                                                int64_t below) {
   std::mt19937 random(seed);
   std::vector<Tensor> inputs;
-  for (Type type : group.getInputs().getTypes()) {
+  for (Type type : types) {
     auto t = dyn_cast<NamedTensorType>(type);
     if (!t)
       continue;
@@ -366,31 +420,27 @@ std::vector<Tensor> Program::randomInputs(unsigned seed, double scale, int64_t b
   return inputs;
 }
 
-std::vector<Tensor> Program::execute(const std::vector<Tensor> &inputs,
-                                     const std::vector<int64_t> &indices, KernelOptions options,
-                                     bool inPlace) {
-  KernelCompiler compiler(options);
-  FailureOr<KernelInfo> added = compiler.add(group);
-  if (failed(added)) {
-    ADD_FAILURE() << errors;
-    return {};
-  }
-  info = *added;
+Kernels::Kernels() : jit(nullptr) {}
+Kernels::~Kernels() = default;
+
+bool Kernels::load(KernelCompiler &compiler) {
   std::string error;
   FailureOr<std::string> object = compiler.emitObject(error);
   if (failed(object)) {
     ADD_FAILURE() << error << "\n" << compiler.emitLoops();
-    return {};
+    return false;
   }
-  if (getenv("CLEAVE_DUMP")) llvm::errs() << compiler.emitLoops();
-  static bool once = [] {
-    llvm::InitializeNativeTarget();
-    llvm::InitializeNativeTargetAsmPrinter();
-    return true;
-  }();
-  (void)once;
-  auto jit = llvm::cantFail(llvm::orc::LLJITBuilder().create());
+  static const bool ready =
+      !llvm::InitializeNativeTarget() && !llvm::InitializeNativeTargetAsmPrinter();
+  EXPECT_TRUE(ready);
+  jit = llvm::cantFail(llvm::orc::LLJITBuilder().create());
   llvm::cantFail(jit->addObjectFile(llvm::MemoryBuffer::getMemBufferCopy(*object, "kernels")));
+  return true;
+}
+
+std::vector<Tensor> Kernels::run(FusedOp group, const KernelInfo &info,
+                                 const std::vector<Tensor> &inputs,
+                                 const std::vector<int64_t> &indices, bool inPlace) {
   auto symbol = llvm::cantFail(jit->lookup(info.symbol));
   auto *kernel = symbol.toPtr<void (*)(int64_t, int64_t, char **, const int64_t *)>();
 
@@ -435,6 +485,22 @@ std::vector<Tensor> Program::execute(const std::vector<Tensor> &inputs,
     results.push_back(t);
   }
   return results;
+}
+
+std::vector<Tensor> Program::execute(const std::vector<Tensor> &inputs,
+                                     const std::vector<int64_t> &indices, KernelOptions options,
+                                     bool inPlace) {
+  KernelCompiler compiler(options);
+  FailureOr<KernelInfo> added = compiler.add(group);
+  if (failed(added)) {
+    ADD_FAILURE() << errors;
+    return {};
+  }
+  info = *added;
+  Kernels kernels;
+  if (!kernels.load(compiler))
+    return {};
+  return kernels.run(group, info, inputs, indices, inPlace);
 }
 
 std::vector<Tensor> Program::run(const std::vector<Tensor> &inputs,

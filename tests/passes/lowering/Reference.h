@@ -21,6 +21,10 @@
 #include <string>
 #include <vector>
 
+namespace llvm::orc {
+class LLJIT;
+}
+
 namespace cleave::test {
 
 struct Tensor {
@@ -31,6 +35,29 @@ struct Tensor {
 /// What the ops of the block compute. `indices`: values of index arguments.
 std::vector<Tensor> interpret(mlir::Block &block, std::vector<Tensor> inputs,
                               const std::vector<int64_t> &indices);
+
+/// One op; its operands are in `values`, its result goes there.
+void interpretOp(mlir::Operation *op, llvm::DenseMap<mlir::Value, Tensor> &values);
+
+/// Floats are drawn from [-scale, scale], i32 from [0, below), i1 at random; all are
+/// representable in their type.
+std::vector<Tensor> randomTensors(mlir::TypeRange types, unsigned seed, double scale = 1,
+                                  int64_t below = 7);
+
+/// Machine code, loaded.
+class Kernels {
+public:
+  Kernels();
+  ~Kernels();
+  bool load(KernelCompiler &compiler);
+  /// Runs three ranges, last first; `inPlace`: result j over input i for the pairs
+  /// that the kernel offers.
+  std::vector<Tensor> run(FusedOp group, const KernelInfo &info, const std::vector<Tensor> &inputs,
+                          const std::vector<int64_t> &indices = {}, bool inPlace = false);
+
+private:
+  std::unique_ptr<llvm::orc::LLJIT> jit;
+};
 
 /// A `func.func` whose body becomes one fused op.
 class Program {
@@ -43,8 +70,6 @@ public:
   /// Messages of errors since the start.
   std::string errors;
 
-  /// Inputs of the right types. Floats are drawn from [-scale, scale], i32 from
-  /// [0, below), i1 at random; all are representable in their type.
   std::vector<Tensor> randomInputs(unsigned seed, double scale = 1, int64_t below = 7);
 
   /// Compiles the group and runs it on the inputs, in three ranges, last first.
@@ -66,7 +91,6 @@ private:
 };
 
 /// Fails the test where |x - y| > tolerance * max(1, |y|), or one alone is NaN.
-void expectClose(const std::vector<Tensor> &got, const std::vector<Tensor> &want,
-                 double tolerance);
+void expectClose(const std::vector<Tensor> &got, const std::vector<Tensor> &want, double tolerance);
 
 } // namespace cleave::test

@@ -19,49 +19,53 @@ using namespace cleave::test;
 
 namespace {
 
+using Frame = std::string (*)(const std::string &);
+std::string asItIs(const std::string &text) { return text; }
+
 struct ErrorCase {
   std::string name, text;
+  Frame frame;
   std::vector<std::string> expected;
 };
 void PrintTo(const ErrorCase &c, std::ostream *out) { *out << c.name; }
 
-std::vector<ErrorCase> casesOf(const std::string &file) {
-  std::ifstream in(CLEAVE_SOURCE_DIR "/tests/unit/frontend/errors/" + file);
+std::vector<ErrorCase> allCases() {
   std::vector<ErrorCase> cases;
-  for (std::string line; std::getline(in, line);) {
-    if (line.starts_with("== "))
-      cases.push_back({line.substr(3), "", {}});
-    else if (cases.empty())
-      continue; // the file's comment
-    else if (line.starts_with("-> "))
-      cases.back().expected.push_back(line.substr(3));
-    else
-      cases.back().text += line + "\n";
+  for (auto [kind, frame] : {std::pair<std::string, Frame>("syntax", asItIs),
+                             {"declarations", asItIs},
+                             {"bodies", inFunction},
+                             {"plans", withPlans}}) {
+    std::ifstream in(CLEAVE_SOURCE_DIR "/tests/unit/frontend/errors/" + kind + ".txt");
+    bool comment = true;
+    for (std::string line; std::getline(in, line);) {
+      if (line.starts_with("== "))
+        cases.push_back({kind + "_" + line.substr(3), "", frame, {}}), comment = false;
+      else if (comment)
+        continue;
+      else if (line.starts_with("-> "))
+        cases.back().expected.push_back(line.substr(3));
+      else
+        cases.back().text += line + "\n";
+    }
   }
   return cases;
 }
 
-std::string asItIs(const std::string &text) { return text; }
+class ErrorTest : public testing::TestWithParam<ErrorCase> {};
 
-void expectFaults(const ErrorCase &c, std::string (*frame)(const std::string &)) {
-  auto [text, where] = places(frame(c.text));
+TEST_P(ErrorTest, IsSaidAtItsPlace) {
+  const ErrorCase &c = GetParam();
+  auto [text, where] = places(c.frame(c.text));
   ASSERT_EQ(where.size(), c.expected.size()) << "as many `$` as errors";
-  std::vector<Fault> expected;
+  std::vector<Finding> expected;
   for (size_t i = 0; i < where.size(); ++i)
     expected.push_back({where[i].first, where[i].second, c.expected[i]});
-  EXPECT_EQ(faultsOf(text), expected) << text;
+  EXPECT_EQ(findingsOf(text), expected) << text;
 }
 
-std::string nameOf(const testing::TestParamInfo<ErrorCase> &info) { return info.param.name; }
+INSTANTIATE_TEST_SUITE_P(All, ErrorTest, testing::ValuesIn(allCases()),
+                         [](const auto &info) { return info.param.name; });
 
-#define CLEAVE_ERROR_SUITE(Suite, file, frame)                                                     \
-  class Suite : public testing::TestWithParam<ErrorCase> {};                                       \
-  TEST_P(Suite, IsSaid) { expectFaults(GetParam(), frame); }                                       \
-  INSTANTIATE_TEST_SUITE_P(Error, Suite, testing::ValuesIn(casesOf(file)), nameOf)
-
-CLEAVE_ERROR_SUITE(SyntaxError, "syntax.txt", asItIs);
-CLEAVE_ERROR_SUITE(DeclarationError, "declarations.txt", asItIs);
-CLEAVE_ERROR_SUITE(BodyError, "bodies.txt", inFunction);
-CLEAVE_ERROR_SUITE(PlanError, "plans.txt", withPlans);
+TEST(ErrorCases, AreThere) { EXPECT_GE(allCases().size(), 280u); }
 
 } // namespace

@@ -9,7 +9,7 @@
 
 namespace cleave::test {
 
-std::ostream &operator<<(std::ostream &out, const Fault &fault) {
+std::ostream &operator<<(std::ostream &out, const Finding &fault) {
   return out << fault.line << ":" << fault.column << ": " << fault.text;
 }
 
@@ -19,14 +19,14 @@ CheckOptions inventing() {
   return options;
 }
 
-std::vector<Fault> faultsOf(const std::string &text, const CheckOptions &options) {
+std::vector<Finding> findingsOf(const std::string &text, const CheckOptions &options) {
   Diagnostics diagnostics;
   auto program = check({"test.cleave", text}, options, diagnostics);
   EXPECT_EQ(static_cast<bool>(program), diagnostics.empty());
   SourceFile source("test.cleave", text);
-  std::vector<Fault> faults;
+  std::vector<Finding> faults;
   for (const Diagnostic &d : diagnostics.all()) {
-    Fault fault{0, 0, d.message + (d.hint.empty() ? "" : " | " + d.hint)};
+    Finding fault{0, 0, d.message + (d.hint.empty() ? "" : " | " + d.hint)};
     if (d.range.valid())
       std::tie(fault.line, fault.column) = source.lineColumn(d.range.begin);
     faults.push_back(std::move(fault));
@@ -34,12 +34,28 @@ std::vector<Fault> faultsOf(const std::string &text, const CheckOptions &options
   return faults;
 }
 
-std::optional<CheckedProgram> checked(const std::string &text, const CheckOptions &options) {
+std::optional<CheckedProgram> programOf(const std::string &text, const CheckOptions &options) {
   auto program = check({"test.cleave", text}, options);
   if (program)
     return *program;
   ADD_FAILURE() << program.error().message << "in\n" << text;
   return std::nullopt;
+}
+
+std::vector<std::string> nodesOf(const std::string &text) {
+  std::vector<std::string> nodes;
+  auto program = programOf(text);
+  std::istringstream lines(program ? checked::print(*program) : "");
+  bool inside = false;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("fn ") || line == "}") {
+      inside = line.starts_with("fn example(");
+    } else if (inside && !line.starts_with("  return")) {
+      line = line.substr(2, line.rfind(" @") - 2);
+      nodes.push_back(line);
+    }
+  }
+  return nodes;
 }
 
 std::string inFunction(const std::string &statements) {

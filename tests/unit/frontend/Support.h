@@ -8,28 +8,32 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace cleave::test {
 
 /// Where an error is and what it says: "message" or "message | hint".
-struct Fault {
+struct Finding {
   size_t line = 0, column = 0; ///< 0: it has no place
   std::string text;
-  friend bool operator==(const Fault &, const Fault &) = default;
+  friend bool operator==(const Finding &, const Finding &) = default;
 };
-std::ostream &operator<<(std::ostream &out, const Fault &fault);
+std::ostream &operator<<(std::ostream &out, const Finding &fault);
 
 /// Free dims without a size get one.
 CheckOptions inventing();
 
 /// The errors of a text, in their order; none when it is right.
-std::vector<Fault> faultsOf(const std::string &text, const CheckOptions &options = inventing());
+std::vector<Finding> findingsOf(const std::string &text, const CheckOptions &options = inventing());
 
 /// The checked program; a failed test and nothing when it is wrong.
-std::optional<CheckedProgram> checked(const std::string &text,
-                                      const CheckOptions &options = inventing());
+std::optional<CheckedProgram> programOf(const std::string &text,
+                                        const CheckOptions &options = inventing());
+
+/// The nodes of the function `example` as text, without their places.
+std::vector<std::string> nodesOf(const std::string &text);
 
 /// A model with a function `example(x, ...)` in which the statements stand.
 std::string inFunction(const std::string &statements);

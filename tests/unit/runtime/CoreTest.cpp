@@ -21,8 +21,7 @@ using namespace cleave;
 // The known answers of the Random123 distribution (kat_vectors).
 TEST(Philox, KnownAnswers) {
   using W = Philox::Words;
-  EXPECT_EQ(Philox::block({0, 0, 0, 0}, 0, 0),
-            (W{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(Philox::block({0, 0, 0, 0}, 0, 0), (W{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   EXPECT_EQ(Philox::block({0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, 0xffffffff, 0xffffffff),
             (W{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
   EXPECT_EQ(Philox::block({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, 0xa4093822, 0x299f31d0),
@@ -31,8 +30,7 @@ TEST(Philox, KnownAnswers) {
 
 TEST(Philox, CounterAndKeyWords) {
   Philox random(0x0000000500000007u, 11, 22, 33);
-  EXPECT_EQ(random.words(0x100000002u),
-            Philox::block({2, 1, 22, 33}, 7u ^ (5u * 0x9E3779B9u), 11));
+  EXPECT_EQ(random.words(0x100000002u), Philox::block({2, 1, 22, 33}, 7u ^ (5u * 0x9E3779B9u), 11));
   EXPECT_EQ(siteHash(""), 2166136261u);
   EXPECT_EQ(siteHash("a"), 0xe40c292cu); // FNV-1a's published value
   for (uint64_t i = 0; i < 1000; ++i) {
@@ -221,8 +219,8 @@ TEST(Init, Parses) {
   EXPECT_EQ(InitSpec::parse("uniform(-1,1)")->a, -1);
   EXPECT_EQ(InitSpec::parse("ones")->a, 1);
   EXPECT_EQ(InitSpec::parse("")->a, 0);
-  for (const char *bad : {"normal", "normal()", "normal(x)", "normal(1", "normal(1,2,3)", "zeros(1)",
-                          "uniform(1)", "constant(1,2)", "nrmal(1)", "constant(1)x"}) {
+  for (const char *bad : {"normal", "normal()", "normal(x)", "normal(1", "normal(1,2,3)",
+                          "zeros(1)", "uniform(1)", "constant(1,2)", "nrmal(1)", "constant(1)x"}) {
     auto spec = InitSpec::parse(bad);
     ASSERT_FALSE(spec) << bad;
     EXPECT_NE(spec.error().message.find(bad), std::string::npos);
@@ -246,7 +244,8 @@ TEST(Init, SameBitsInEveryLayout) {
         fillInitial(*spec, 9, "body.wq", whole, RankPosition(mesh, 0), expected.data());
         for (int rank = 0; rank < 8; ++rank) {
           RankPosition p(mesh, rank);
-          std::vector<char> local(static_cast<size_t>(localElements(layout) * byteSize(dtype)), 'y');
+          std::vector<char> local(static_cast<size_t>(localElements(layout) * byteSize(dtype)),
+                                  'y');
           fillInitial(*spec, 9, "body.wq", layout, p, local.data(), rank % 2 ? &team : nullptr);
           insertShard(layout, p, local.data(), got.data());
           std::vector<char> fromWhole(local.size());

@@ -49,31 +49,36 @@ std::string tensor(const char *name, const char *dtype, const char *shape, const
 TEST(Safetensors, HostileHeaders) {
   std::string good = "{" + tensor("k", "F32", "[1]", "[0,4]") + "}";
   ASSERT_TRUE(parse(file(good, "abcd")));
-  for (uint64_t length : {uint64_t{0}, uint64_t{7}, uint64_t{1} << 63, ~uint64_t{0},
-                          uint64_t{good.size() + 13}}) {
+  for (uint64_t length :
+       {uint64_t{0}, uint64_t{7}, uint64_t{1} << 63, ~uint64_t{0}, uint64_t{good.size() + 13}}) {
     std::string bytes = file(good, "abcd");
     std::memcpy(bytes.data(), &length, 8);
     expectRefused(bytes, "");
   }
   expectRefused("", "0 bytes");
   expectRefused("1234567", "7 bytes");
-  expectRefused(file("{" + tensor("k", "F32", "[1]", "[0,4]") + "," + tensor("k", "F32", "[1]", "[4,8]") + "}", "abcdefgh"),
+  expectRefused(file("{" + tensor("k", "F32", "[1]", "[0,4]") + "," +
+                         tensor("k", "F32", "[1]", "[4,8]") + "}",
+                     "abcdefgh"),
                 "'k' stands twice");
-  expectRefused(file("{\"k\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", "abcd"),
-                "'dtype' stands twice");
+  expectRefused(
+      file("{\"k\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}",
+           "abcd"),
+      "'dtype' stands twice");
   expectRefused(file("{" + tensor("\xff\xff", "F32", "[1]", "[0,4]") + "}", "abcd"), "UTF-8");
   for (const char *header : {"[]", "\"x\"", "null", "3", ""})
     expectRefused(file(header), "not a JSON object");
   expectRefused(file(std::string(1 << 20, '[')), "not a JSON object");
   expectRefused(file("{\"k\":" + std::string(1 << 20, '[')), "too deeply");
   expectRefused(file("{\"k\":" + std::string(1 << 20, '{')), "");
-  for (const char *offsets : {"[-1,4]", "[0]", "[\"0\",\"4\"]", "[0,1e30]", "[0,4.0]", "[0,4,8]", "{}",
-                              "[0,18446744073709551615]", "null"})
+  for (const char *offsets : {"[-1,4]", "[0]", "[\"0\",\"4\"]", "[0,1e30]", "[0,4.0]", "[0,4,8]",
+                              "{}", "[0,18446744073709551615]", "null"})
     expectRefused(file("{" + tensor("k", "F32", "[1]", offsets) + "}", "abcd"), "tensor 'k'");
   expectRefused(file("{" + tensor("k", "F32", "[1]", "[4,0]") + "}", "abcd"), "backwards");
   expectRefused(file("{" + tensor("k", "F33", "[1]", "[0,4]") + "}", "abcd"), "'F33'");
   expectRefused(file("{" + tensor("k", "F32", "[-1]", "[0,4]") + "}", "abcd"), "shape");
-  expectRefused(file("{\"k\":{\"shape\":[1],\"data_offsets\":[0,4]}}", "abcd"), "'dtype' is missing");
+  expectRefused(file("{\"k\":{\"shape\":[1],\"data_offsets\":[0,4]}}", "abcd"),
+                "'dtype' is missing");
   expectRefused(file("{\"k\":7}", "abcd"), "not an object");
   expectRefused(file("{\"__metadata__\":[]}"), "__metadata__");
   expectRefused(file("{\"__metadata__\":{\"a\":1}}"), "'a' is not a string");
@@ -95,17 +100,21 @@ TEST(Safetensors, RangesMustCoverTheFileOnce) {
                 "needs 4000000 bytes");
   expectRefused(file(two("[0,8]", "[8,16]"), data.substr(1)), "cut short");
   expectRefused(file(two("[0,8]", "[8,16]"), data + "y"), "1 bytes at its end");
-  expectRefused(file("{" + tensor("k", "F32", "[4294967296,4294967296]", "[0,0]") + "}"), "too large");
+  expectRefused(file("{" + tensor("k", "F32", "[4294967296,4294967296]", "[0,0]") + "}"),
+                "too large");
   expectRefused(file("{}", "x"), "1 bytes at its end");
   EXPECT_TRUE(parse(file("{}")));
   EXPECT_TRUE(parse(file("{" + tensor("empty", "F32", "[0,5]", "[0,0]") + "," +
-                         tensor("k", "F32", "[1]", "[0,4]") + "}   ", "abcd")));
+                             tensor("k", "F32", "[1]", "[0,4]") + "}   ",
+                         "abcd")));
   EXPECT_TRUE(parse(file("{" + tensor("big", "F32", "[0,9223372036854775807,2]", "[0,0]") + "}")));
 }
 
 TEST(Safetensors, MutatedHeadersDoNotCrash) {
-  std::string good = file("{\"__metadata__\":{\"a\":\"b\"}," + tensor("k", "F32", "[2,1]", "[0,8]") + "," +
-                              tensor("v", "BF16", "[]", "[8,10]") + "}", "0123456789");
+  std::string good =
+      file("{\"__metadata__\":{\"a\":\"b\"}," + tensor("k", "F32", "[2,1]", "[0,8]") + "," +
+               tensor("v", "BF16", "[]", "[8,10]") + "}",
+           "0123456789");
   ASSERT_TRUE(parse(good));
   std::mt19937 random(4);
   for (int round = 0; round < 20000; ++round) {
@@ -123,8 +132,9 @@ TEST(Safetensors, ScalarsEmptyAndUnalignedTensorsLoad) {
   float value = 1.5f;
   std::string data("\x01\x02\x00", 3); // U8: true, true, false
   data += std::string(reinterpret_cast<char *>(&value), 4);
-  std::string header = "{" + tensor("flags", "U8", "[3]", "[0,3]") + "," + tensor("s", "F32", "[]", "[3,7]") + "," +
-                       tensor("none", "I64", "[2,0]", "[7,7]") + "," + tensor("odd", "I8", "[]", "[7,8]") + "}";
+  std::string header =
+      "{" + tensor("flags", "U8", "[3]", "[0,3]") + "," + tensor("s", "F32", "[]", "[3,7]") + "," +
+      tensor("none", "I64", "[2,0]", "[7,7]") + "," + tensor("odd", "I8", "[]", "[7,8]") + "}";
   ASSERT_TRUE(writeFileAtomically(path, file(header, data + "z")));
   auto opened = SafetensorsFile::open(path);
   ASSERT_TRUE(opened) << opened.error().message;
@@ -145,7 +155,8 @@ TEST(Safetensors, WritesWhatItReads) {
   std::string path = temporary("round.safetensors");
   std::vector<HostTensor> tensors;
   std::vector<NamedTensor> named;
-  for (DType type : {DType::I1, DType::BF16, DType::F32, DType::F64, DType::F16, DType::I32, DType::I64}) {
+  for (DType type :
+       {DType::I1, DType::BF16, DType::F32, DType::F64, DType::F16, DType::I32, DType::I64}) {
     HostTensor t(type, {3, 1});
     for (size_t i = 0; i < t.data.size(); ++i)
       t.data[i] = type == DType::I1 ? static_cast<char>(i % 2) : static_cast<char>(i + 1);
@@ -168,7 +179,8 @@ TEST(Safetensors, WritesWhatItReads) {
     EXPECT_EQ(back->dtype, tensors[i].dtype);
     auto view = opened->view(named[i].name);
     if (view->elements() > 0)
-      EXPECT_EQ(reinterpret_cast<uintptr_t>(view->data) % static_cast<size_t>(byteSize(view->dtype)), 0u);
+      EXPECT_EQ(
+          reinterpret_cast<uintptr_t>(view->data) % static_cast<size_t>(byteSize(view->dtype)), 0u);
   }
   // The order in which they are given does not show.
   std::string first(MappedFile::open(path)->view());
@@ -192,15 +204,18 @@ TEST(TextData, RowsDependOnSeedStepAndRowOnly) {
   EXPECT_EQ(data->size(), 1000);
   TextBatch large = data->batch(3, 8), small = data->batch(3, 2);
   EXPECT_EQ(large.tokens.shape, (std::vector<int64_t>{8, 16}));
-  EXPECT_EQ(std::memcmp(large.tokens.data.data(), small.tokens.data.data(), small.tokens.data.size()), 0);
+  EXPECT_EQ(
+      std::memcmp(large.tokens.data.data(), small.tokens.data.data(), small.tokens.data.size()), 0);
   EXPECT_EQ(data->batch(3, 8).tokens.data, large.tokens.data);
   EXPECT_NE(data->batch(4, 8).tokens.data, large.tokens.data);
   EXPECT_NE(TextData::open(path, 16, 6)->batch(3, 8).tokens.data, large.tokens.data);
   for (int64_t row = 0; row < 8; ++row)
     for (int64_t i = 0; i < 16; ++i) {
       int64_t at = data->rowStart(3, row) + i;
-      EXPECT_EQ(large.tokens.as<int32_t>()[row * 16 + i], static_cast<uint8_t>(text[static_cast<size_t>(at)]));
-      EXPECT_EQ(large.labels.as<int32_t>()[row * 16 + i], static_cast<uint8_t>(text[static_cast<size_t>(at + 1)]));
+      EXPECT_EQ(large.tokens.as<int32_t>()[row * 16 + i],
+                static_cast<uint8_t>(text[static_cast<size_t>(at)]));
+      EXPECT_EQ(large.labels.as<int32_t>()[row * 16 + i],
+                static_cast<uint8_t>(text[static_cast<size_t>(at + 1)]));
       EXPECT_EQ(large.pos.as<int32_t>()[row * 16 + i], i);
     }
   int64_t least = 1000, most = 0;

@@ -128,8 +128,8 @@ void checkGemm(Device &device, int64_t batch, int64_t m, int64_t n, int64_t k, b
     s.epilogue = "add_one";
     call = {reinterpret_cast<KernelHandle>(&addOne<T>), buffers, scalars};
   }
-  ASSERT_TRUE(device.gemm(s, reinterpret_cast<char *>(a.data()),
-                          reinterpret_cast<char *>(b.data()), buffers[0], call));
+  ASSERT_TRUE(device.gemm(s, reinterpret_cast<char *>(a.data()), reinterpret_cast<char *>(b.data()),
+                          buffers[0], call));
   // Small integers: every order of the sums is exact.
   for (size_t i = 0; i < c.size(); ++i)
     ASSERT_EQ(c[i], want[i]) << batch << " x " << m << " x " << n << " x " << k << " " << transA
@@ -167,14 +167,16 @@ TEST(Device, TilesCoverTheWorkersAndNoMore) {
   EXPECT_LE(tiles, 128);
 }
 
-// The single-threaded BLAS is called by all ranks at once.
+// All ranks call BLAS at once, each with operands of its own: a library that gives
+// two callers the same work buffer mixes them up.
 TEST(Device, RanksMultiplyAtTheSameTime) {
   std::vector<std::thread> ranks;
-  for (int rank = 0; rank < 4; ++rank)
-    ranks.emplace_back([] {
+  for (int rank = 0; rank < 6; ++rank)
+    ranks.emplace_back([rank] {
       CpuDevice device(2, false);
-      for (int round = 0; round < 20; ++round)
-        checkGemm<float>(device, 1, 130, 150, 64, false, true, false, true, 0);
+      for (int round = 0; round < 30; ++round)
+        checkGemm<float>(device, 1, 130 + rank, 300 + 7 * rank, 60 + rank, false, true, false, true,
+                         0);
     });
   for (std::thread &rank : ranks)
     rank.join();

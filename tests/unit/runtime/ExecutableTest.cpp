@@ -102,7 +102,9 @@ TEST(Executable, GoesOutAndComesBack) {
 TEST(Executable, RefusesForeignCutAndNewerFiles) {
   std::string bytes = *serialise(full());
   expectRefused("", "not a Cleave executable");
-  expectRefused("\x7f" "ELF and so on, a shared library or another program", "not a Cleave executable");
+  expectRefused("\x7f"
+                "ELF and so on, a shared library or another program",
+                "not a Cleave executable");
   expectRefused(bytes.substr(0, 20), "cut short");
   expectRefused(bytes + "x", "damaged");
   std::string newer = bytes;
@@ -126,7 +128,7 @@ TEST(Executable, ForgedManifestsDoNotCrash) {
   std::string bytes = *serialise(full());
   std::mt19937 random(1);
   int accepted = 0;
-  for (int round = 0; round < 20000; ++round) {
+  for (int round = 0; round < 6000; ++round) {
     std::string changed = bytes;
     for (unsigned n = 1 + random() % 3; n > 0; --n) {
       size_t at = 40 + random() % (bytes.size() - 40);
@@ -139,8 +141,8 @@ TEST(Executable, ForgedManifestsDoNotCrash) {
       ASSERT_TRUE(verify(*e));
     }
   }
-  EXPECT_GT(accepted, 100); // names and numbers that may be anything
-  EXPECT_LT(accepted, 19000);
+  EXPECT_GT(accepted, 30); // names and numbers that may be anything
+  EXPECT_LT(accepted, 5800);
 }
 
 TEST(Executable, RefusesHostileManifests) {
@@ -189,7 +191,10 @@ TEST(Executable, VerifyFindsEachFault) {
   using E = Executable;
   using P = Program;
   expect("no program", [](E &e, P &) { e.programs.clear(); });
-  expect("same sizes", [](E &e, P &p) { P copy = p; e.programs.push_back(copy); });
+  expect("same sizes", [](E &e, P &p) {
+    P copy = p;
+    e.programs.push_back(copy);
+  });
   expect("mesh axis 'tp' has size 0", [](E &e, P &) { e.mesh[1].size = 0; });
   expect("two mesh axes", [](E &e, P &) { e.mesh[1].name = "dp"; });
   expect("rank table", [](E &e, P &) { e.rankProgram.pop_back(); });
@@ -214,7 +219,11 @@ TEST(Executable, VerifyFindsEachFault) {
   expect("step 0", [&](E &, P &p) { gemm(p).m = INT64_MAX; });
   expect("step 0", [&](E &, P &p) { gemm(p).k = -1; });
   expect("longer than", [&](E &, P &p) { gemm(p).lda = 1; });
-  expect("step 0: A", [&](E &, P &p) { gemm(p).batch = 2; gemm(p).strideC = 100; gemm(p).strideA = INT64_MAX / 8; });
+  expect("step 0: A", [&](E &, P &p) {
+    gemm(p).batch = 2;
+    gemm(p).strideC = 100;
+    gemm(p).strideA = INT64_MAX / 8;
+  });
   expect("matrices of C overlap", [&](E &, P &p) { gemm(p).batch = 2; });
   expect("product of bf16", [&](E &, P &p) { gemm(p).dtype = DType::BF16; });
   expect("bias_relu", [&](E &, P &p) { gemm(p).epilogueBuffers[0].offset = 1000; });
@@ -226,12 +235,9 @@ TEST(Executable, VerifyFindsEachFault) {
   expect("in:", [&](E &, P &p) { reduce(p).inDim = 1000; });
   expect("site 3", [&](E &, P &p) { reduce(p).site = 3; });
   expect("over axes", [&](E &, P &p) { reduce(p).axes[0].axis = 2; });
-  expect("do not hold", [&](E &, P &p) {
-    std::get<CollectiveStep>(p.steps[8].action).axes.pop_back();
-  });
-  expect("do not fill", [&](E &, P &p) {
-    std::get<CollectiveStep>(p.steps[7].action).outDim = 3;
-  });
+  expect("do not hold",
+         [&](E &, P &p) { std::get<CollectiveStep>(p.steps[8].action).axes.pop_back(); });
+  expect("do not fill", [&](E &, P &p) { std::get<CollectiveStep>(p.steps[7].action).outDim = 3; });
   expect("from:", [](E &, P &p) { std::get<CopyStep>(p.steps[3].action).bytes = -4; });
   expect("to:", [](E &, P &p) { std::get<FillStep>(p.steps[5].action).to.offset = -4; });
   expect("grain 0", [](E &, P &p) { std::get<KernelStep>(p.steps[4].action).grain = 0; });

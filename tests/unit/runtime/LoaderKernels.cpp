@@ -12,8 +12,7 @@
 
 static const float table[] = {0.5f, 1.5f, 2.5f, 3.5f}; // read-only data, relocated
 
-extern "C" void exponentials(int64_t begin, int64_t end, char **buffers,
-                             const int64_t *scalars) {
+extern "C" void exponentials(int64_t begin, int64_t end, char **buffers, const int64_t *scalars) {
   auto *out = reinterpret_cast<float *>(buffers[0]);
   for (int64_t i = begin; i < end; ++i)
     out[i] = std::exp(table[(i + scalars[0]) & 3]) + std::tanh(static_cast<float>(i));

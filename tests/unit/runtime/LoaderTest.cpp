@@ -29,7 +29,8 @@ TEST(Loader, RunsCodeThatCallsLibm) {
   kernel(1, 8, buffers, &shift);
   EXPECT_EQ(out[0], 0);
   for (int i = 1; i < 8; ++i)
-    EXPECT_FLOAT_EQ(out[i], std::exp(0.5f + static_cast<float>((i + 2) & 3)) + std::tanh(static_cast<float>(i)));
+    EXPECT_FLOAT_EQ(out[i], std::exp(0.5f + static_cast<float>((i + 2) & 3)) +
+                                std::tanh(static_cast<float>(i)));
   auto move = reinterpret_cast<KernelFunction>((*loader)->find("move_bytes"));
   char from[] = "abcdefgh", to[] = "--------";
   char *pair[] = {from, to};
@@ -49,7 +50,9 @@ TEST(Loader, RefusesForbiddenSymbolsByName) {
 TEST(Loader, RefusesWhatIsNoObject) {
   std::string good = object(CLEAVE_KERNELS);
   for (const std::string &bad : {std::string(), std::string("not an object"), good.substr(0, 100),
-                                 std::string("\x7f" "ELF") + std::string(60, '\0')}) {
+                                 std::string("\x7f"
+                                             "ELF") +
+                                     std::string(60, '\0')}) {
     auto loader = ObjectLoader::load({bad}, {});
     ASSERT_FALSE(loader);
     EXPECT_NE(loader.error().message.find("object 0"), std::string::npos) << loader.error().message;

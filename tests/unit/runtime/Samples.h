@@ -63,10 +63,10 @@ struct Mlp {
     int64_t hiddenBytes = (b * f * 4 + 63) / 64 * 64;
     p.arenaBytes = hiddenBytes + 64 * ((b * width * 4 + 63) / 64);
     for (int32_t i = 0; i < 7; ++i)
-      p.buffers.push_back(buffer(Buffer::Kind::Argument,
-                                 p.arguments[static_cast<size_t>(i)].localBytes, i));
-    p.buffers.push_back(buffer(Buffer::Kind::Result, b * width * 4, 0));         // 7: y
-    p.buffers.push_back(buffer(Buffer::Kind::Arena, b * f * 4, 0));              // 8: h
+      p.buffers.push_back(
+          buffer(Buffer::Kind::Argument, p.arguments[static_cast<size_t>(i)].localBytes, i));
+    p.buffers.push_back(buffer(Buffer::Kind::Result, b * width * 4, 0));             // 7: y
+    p.buffers.push_back(buffer(Buffer::Kind::Arena, b * f * 4, 0));                  // 8: h
     p.buffers.push_back(buffer(Buffer::Kind::Arena, b * width * 4, 0, hiddenBytes)); // 9: partial
 
     GemmStep up;
@@ -126,14 +126,13 @@ struct Mlp {
           x = std::max(0.0f, x + bias[j]);
         }
     });
-    table->add("update",
-               [](int64_t begin, int64_t end, char **buffers, const int64_t *scalars) {
-                 auto *w = reinterpret_cast<float *>(buffers[0]);
-                 float lr = *reinterpret_cast<const float *>(buffers[1]);
-                 for (int64_t i = begin; i < std::min(end, scalars[0]); ++i)
-                   for (int64_t j = 0; j < scalars[1]; ++j)
-                     w[i * scalars[1] + j] *= 1 - lr;
-               });
+    table->add("update", [](int64_t begin, int64_t end, char **buffers, const int64_t *scalars) {
+      auto *w = reinterpret_cast<float *>(buffers[0]);
+      float lr = *reinterpret_cast<const float *>(buffers[1]);
+      for (int64_t i = begin; i < std::min(end, scalars[0]); ++i)
+        for (int64_t j = 0; j < scalars[1]; ++j)
+          w[i * scalars[1] + j] *= 1 - lr;
+    });
     table->add("count", [](int64_t, int64_t, char **buffers, const int64_t *) {
       ++*reinterpret_cast<int32_t *>(buffers[0]);
     });

@@ -212,12 +212,13 @@ TEST(Session, FaultsEndAllRanksWithTheFirstCause) {
     const char *fault;
     std::vector<std::string> words;
   };
-  for (const Case &c : {Case{"rank=1,step=0,kind=throw", {"rank 1 failed", "injected"}},
-                        Case{"rank=2,step=3,kind=throw", {"rank 2 failed", "injected"}},
-                        Case{"rank=1,step=1,kind=bad_alloc", {"rank 1 failed", "bad_alloc"}},
-                        Case{"rank=0,step=2,kind=hang", {"watchdog", "rank 0: is computing",
-                                                         "all_reduce(sum)", "mlp.cleave:3:3"}},
-                        Case{"rank=2,step=2,kind=skip", {"disagree", "rank 2", "has ended"}}}) {
+  for (const Case &c :
+       {Case{"rank=1,step=0,kind=throw", {"rank 1 failed", "injected"}},
+        Case{"rank=2,step=3,kind=throw", {"rank 2 failed", "injected"}},
+        Case{"rank=1,step=1,kind=bad_alloc", {"rank 1 failed", "bad_alloc"}},
+        Case{"rank=0,step=2,kind=hang",
+             {"watchdog", "rank 0: is computing", "all_reduce(sum)", "mlp.cleave:3:3"}},
+        Case{"rank=2,step=2,kind=skip", {"disagree", "rank 2", "has ended"}}}) {
     Mlp mlp;
     mlp.tp = 3;
     SessionOptions options;

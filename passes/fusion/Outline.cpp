@@ -1,0 +1,101 @@
+//===- Outline.cpp - groups become cleave.fused ---------------------------===//
+// Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//===----------------------------------------------------------------------===//
+#include "passes/fusion/Fusion.h"
+
+#include "mlir/IR/IRMapping.h"
+
+using namespace mlir;
+using namespace cleave;
+
+static FusedOp outlineGroup(OpBuilder &b, const Group &group, IRMapping &moved) {
+  SmallVector<Value> inputs;
+  SmallVector<Type> results;
+  for (Value v : group.inputs)
+    inputs.push_back(moved.lookupOrDefault(v));
+  for (Value v : group.outputs)
+    results.push_back(v.getType());
+  Operation *last = group.roots.back();
+  auto fused =
+      FusedOp::create(b, last->getLoc(), results, inputs, b.getStringAttr(toString(group.kind)));
+  if (Attribute phase = last->getAttr(kPhase))
+    fused->setAttr(kPhase, phase);
+  Block *body = new Block;
+  fused.getBody().push_back(body);
+  IRMapping inside;
+  for (Value v : group.inputs)
+    inside.map(v, body->addArgument(v.getType(), v.getLoc()));
+  OpBuilder in(b.getContext());
+  in.setInsertionPointToEnd(body);
+  for (Operation *op : group.ops)
+    in.clone(*op, inside)->setDiscardableAttrs(DictionaryAttr::get(b.getContext()));
+  SmallVector<Value> yielded;
+  for (Value v : group.outputs)
+    yielded.push_back(inside.lookup(v));
+  YieldOp::create(in, last->getLoc(), yielded);
+  return fused;
+}
+
+void cleave::outline(Block &block, const FusionPlan &plan) {
+  Operation *terminator = block.getTerminator();
+  OpBuilder b(terminator);
+  IRMapping moved; // kept value -> result of its fused op
+  llvm::DenseSet<Operation *> staying{terminator};
+  for (auto &[op, index] : plan.order) {
+    if (op) {
+      op->moveBefore(terminator);
+      staying.insert(op);
+      continue;
+    }
+    const Group &group = plan.groups[index];
+    FusedOp fused = outlineGroup(b, group, moved);
+    staying.insert(fused);
+    for (auto [from, to] : llvm::zip_equal(group.outputs, fused.getResults()))
+      moved.map(from, to);
+  }
+  // What stays reads the fused ops' results; the rest has no users but itself.
+  SmallVector<Operation *> dead;
+  for (Operation &op : block) {
+    if (!staying.contains(&op)) {
+      dead.push_back(&op);
+      continue;
+    }
+    if (isa<FusedOp>(op))
+      continue;
+    op.walk([&](Operation *inner) {
+      for (OpOperand &use : inner->getOpOperands())
+        if (Value to = moved.lookupOrNull(use.get()))
+          use.set(to);
+    });
+  }
+  for (Operation *op : llvm::reverse(dead)) {
+    op->dropAllUses();
+    op->erase();
+  }
+}
+
+SmallVector<Block *> cleave::blocksToFuse(ModuleOp module) {
+  SmallVector<Block *> blocks;
+  module.walk<WalkOrder::PreOrder>([&](Operation *op) {
+    if (isa<FusedOp>(op))
+      return WalkResult::skip();
+    if (isa<func::FuncOp, RepeatOp>(op))
+      for (Region &region : op->getRegions())
+        for (Block &block : region)
+          blocks.push_back(&block);
+    return WalkResult::advance();
+  });
+  return blocks;
+}
+
+LogicalResult cleave::fuse(ModuleOp module, const FusionOptions &options) {
+  SmallVector<Block *> blocks = blocksToFuse(module);
+  for (Block *block : blocks) {
+    simplify(*block);
+    splitReductions(*block);
+  }
+  for (Block *block : blocks)
+    outline(*block, planFusion(*block, options));
+  return success();
+}

@@ -1,0 +1,388 @@
+//===- Compare.cpp - cleave compare ---------------------------------------===//
+// Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//===----------------------------------------------------------------------===//
+#include "Inputs.h"
+#include "Load.h"
+
+#include "runtime/comm/Communicator.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+
+namespace cleave::tool {
+
+namespace {
+
+struct CompareOptions : CommonOptions {
+  std::string plans, data;
+  OptimizerSettings optimizer;
+  double lr = 0;
+  int64_t steps = 20;
+  bool losses = false;
+
+  double rate() const { return lr > 0 ? lr : optimizer.kind == "sgd" ? 0.1 : 1e-3; }
+};
+
+/// One plan at work.
+struct Contender {
+  std::string plan;
+  Built built;
+  size_t program = 0;
+  std::unique_ptr<Session> session;
+  std::vector<double> losses, seconds;
+
+  /// Without the first step, which touches the memory for the first time.
+  std::vector<double> sortedSeconds() const {
+    std::vector<double> list(seconds.begin() + (seconds.size() > 2), seconds.end());
+    std::sort(list.begin(), list.end());
+    return list;
+  }
+};
+
+struct Curve {
+  double largest = 0;   ///< relative difference to the first plan's
+  int64_t parting = -1; ///< first step (from 1) with more than the tolerance
+};
+
+class Comparison {
+public:
+  explicit Comparison(const CompareOptions &o) : o(o), progress(o.quiet || o.json) {}
+  Status run();
+
+private:
+  Result<Contender> prepare(const Source &source, const Sizes &sizes, const std::string &plan);
+  Status race();
+  Curve curve(const Contender &c) const;
+  /// float32 training steps amplify rounding a little more with each one; the
+  /// same holds for float64, far below.
+  double tolerance() const { return o.elementType() == DType::F64 ? 1e-9 : 1e-4; }
+  double tokensPerStep() const;
+  void print() const;
+  void printLosses() const;
+  Json json() const;
+
+  const CompareOptions &o;
+  Progress progress;
+  std::vector<Contender> contenders;
+};
+
+Result<Contender> Comparison::prepare(const Source &source, const Sizes &sizes,
+                                      const std::string &plan) {
+  auto program = source.check(sizes, plan);
+  if (!program)
+    return program.error();
+  auto function = findFunction(*program, o.function);
+  if (!function)
+    return function.error();
+  if (auto status = requireScalar(*program, **function); !status)
+    return status.error();
+  CompileOptions options;
+  options.entries = {{o.function, EntryPoint::Kind::TrainStep, true}};
+  options.optimizer = o.optimizer;
+  auto built = build(*program, plan, o.elementType(), std::move(options), progress);
+  if (!built)
+    return Error{fmt::format("plan {}: {}", plan, built.error().message), built.error().fault};
+  Contender c;
+  c.plan = plan;
+  c.built = std::move(*built);
+  auto number = c.built.find("train_step", {});
+  if (!number)
+    return number.error();
+  c.program = *number;
+  auto session = openSession(c.built, o);
+  if (!session)
+    return session.error();
+  c.session = std::move(*session);
+  if (auto status = c.session->initialise(o.seed); !status)
+    return status.error();
+  return c;
+}
+
+Status Comparison::race() {
+  const Program &first = contenders[0].built.program(contenders[0].program);
+  std::optional<TextSource> text;
+  if (!o.data.empty()) {
+    auto opened = TextSource::open(o.data, first, o.seed);
+    if (!opened)
+      return opened.error();
+    text.emplace(std::move(*opened));
+  }
+  for (int64_t step = 0; step < o.steps; ++step) {
+    progress.say(fmt::format("step {} of {}", step + 1, o.steps));
+    auto number = static_cast<uint32_t>(step);
+    Inputs inputs = text ? text->step(number) : randomInputs(first, o.seed, number);
+    for (size_t i = 0; i < contenders.size(); ++i) {
+      // Each plan goes first as often as the others.
+      Contender &c = contenders[(i + static_cast<size_t>(step)) % contenders.size()];
+      const Program &program = c.built.program(c.program);
+      auto result =
+          c.session->run(program.name, inputs, scalarsOf(program, o.seed, step, o.rate()));
+      if (!result) {
+        progress.clear();
+        Error error = explainRange(result.error());
+        if (error.fault != Fault::User)
+          error.message = fmt::format("plan {}: {}", c.plan, error.message);
+        return error;
+      }
+      c.seconds.push_back(result->seconds);
+      auto loss = result->results.find("loss");
+      c.losses.push_back(loss == result->results.end()
+                             ? std::nan("")
+                             : elementAsDouble(loss->second.dtype, loss->second.data.data(), 0));
+    }
+  }
+  progress.clear();
+  return {};
+}
+
+Curve Comparison::curve(const Contender &c) const {
+  Curve curve;
+  const std::vector<double> &reference = contenders[0].losses;
+  for (size_t i = 0; i < reference.size(); ++i) {
+    double difference =
+        std::abs(c.losses[i] - reference[i]) / std::max(std::abs(reference[i]), 1e-30);
+    if (c.losses[i] == reference[i])
+      difference = 0;
+    if (!(difference <= curve.largest))
+      curve.largest = difference; // NaN stays
+    if (!(difference <= tolerance()) && curve.parting < 0)
+      curve.parting = static_cast<int64_t>(i) + 1;
+  }
+  return curve;
+}
+
+double Comparison::tokensPerStep() const {
+  double n = 1;
+  for (const auto &[name, size] : contenders[0].built.program(contenders[0].program).dims)
+    n *= static_cast<double>(size);
+  return n;
+}
+
+void Comparison::printLosses() const {
+  std::vector<std::string> header = {"loss at step"};
+  for (const Contender &c : contenders)
+    header.push_back(c.plan);
+  if (contenders.size() > 1)
+    header.push_back("largest difference");
+  Table t(header);
+  auto steps = static_cast<int64_t>(contenders[0].losses.size());
+  constexpr int64_t points = 8;
+  for (int64_t i = 0; i < steps; ++i) {
+    // Evenly spaced, the first and the last among them.
+    bool wanted = o.losses || steps <= points || i == steps - 1 ||
+                  i * (points - 1) % (steps - 1) < points - 1;
+    if (!wanted)
+      continue;
+    std::vector<std::string> row = {std::to_string(i + 1)};
+    double largest = 0, reference = contenders[0].losses[static_cast<size_t>(i)];
+    for (const Contender &c : contenders) {
+      double loss = c.losses[static_cast<size_t>(i)];
+      row.push_back(fmt::format("{:.6f}", loss));
+      largest =
+          std::max(largest, std::abs(loss - reference) / std::max(std::abs(reference), 1e-30));
+    }
+    if (contenders.size() > 1)
+      row.push_back(largest == 0 ? "0" : fmt::format("{:.1e}", largest));
+    t.row(row);
+  }
+  out(t.text());
+}
+
+void Comparison::print() const {
+  const Executable &first = *contenders[0].built.executable;
+  const Program &program = contenders[0].built.program(contenders[0].program);
+  out(fmt::format("{}: {} params, {}, {} steps of {} under each plan, interleaved, {}\n\n",
+                  first.model, countText(plannedMemory(first, program).paramElements),
+                  sizesText(program.dims), o.steps, o.optimizer.kind,
+                  o.data.empty() ? "random inputs" : "on " + o.data));
+  printLosses();
+  for (size_t i = 1; i < contenders.size(); ++i) {
+    Curve c = curve(contenders[i]);
+    std::string size = c.largest == 0
+                           ? "bit for bit"
+                           : fmt::format("largest relative difference {:.1e}", c.largest);
+    if (c.parting < 0)
+      out(fmt::format("losses of {} and {}: equal, {} (tolerance {:g})\n", contenders[0].plan,
+                      contenders[i].plan, size, tolerance()));
+    else
+      out(fmt::format("losses of {} and {}: they part at step {}, {} (tolerance {:g})\n",
+                      contenders[0].plan, contenders[i].plan, c.parting, size, tolerance()));
+  }
+  std::vector<std::string> header = {""};
+  std::vector<PlannedMemory> memory;
+  for (const Contender &c : contenders) {
+    header.push_back(c.plan);
+    memory.push_back(plannedMemory(*c.built.executable, c.built.program(c.program)));
+  }
+  Table t(header);
+  auto row = [&](const std::string &what, auto &&cell) {
+    std::vector<std::string> cells = {what};
+    for (size_t i = 0; i < contenders.size(); ++i)
+      cells.push_back(cell(contenders[i], memory[i]));
+    t.row(cells);
+  };
+  row("mesh",
+      [](const Contender &c, const PlannedMemory &) { return meshText(c.built.executable->mesh); });
+  row("threads per rank", [](const Contender &c, const PlannedMemory &) {
+    return std::to_string(c.session->workersPerRank());
+  });
+  row("step time, median", [](const Contender &c, const PlannedMemory &) {
+    auto s = c.sortedSeconds();
+    return secondsText(s[s.size() / 2]);
+  });
+  row("step time, least to most", [](const Contender &c, const PlannedMemory &) {
+    auto s = c.sortedSeconds();
+    return secondsText(s.front()) + " to " + secondsText(s.back());
+  });
+  double tokens = tokensPerStep();
+  row("tokens/s", [tokens](const Contender &c, const PlannedMemory &) {
+    auto s = c.sortedSeconds();
+    return countText(std::llround(tokens / s[s.size() / 2]));
+  });
+  constexpr CollectiveStep::Kind kinds[] = {
+      CollectiveStep::Kind::AllReduce, CollectiveStep::Kind::AllGather,
+      CollectiveStep::Kind::ReduceScatter, CollectiveStep::Kind::AllToAll};
+  for (CollectiveStep::Kind kind : kinds) {
+    auto stats = [kind](const Contender &c) {
+      return c.session->collectives(0).kinds[static_cast<int>(kind)];
+    };
+    if (std::all_of(contenders.begin(), contenders.end(),
+                    [&](const Contender &c) { return stats(c).calls == 0; }))
+      continue;
+    row(fmt::format("{} bytes per step", kindName(kind)),
+        [&](const Contender &c, const PlannedMemory &) {
+          auto s = stats(c);
+          return fmt::format("{} in {}", bytesText(s.ringBytes / o.steps),
+                             countText(s.calls / o.steps));
+        });
+  }
+  row("memory per rank",
+      [](const Contender &, const PlannedMemory &m) { return bytesText(m.total()); });
+  row("  params", [](const Contender &, const PlannedMemory &m) { return bytesText(m.params); });
+  row("  optimizer state",
+      [](const Contender &, const PlannedMemory &m) { return bytesText(m.states); });
+  row("  activations (arena)",
+      [](const Contender &, const PlannedMemory &m) { return bytesText(m.arena); });
+  out("\n" + t.text());
+  out("bytes: what a ring moves per rank; memory as planned\n");
+}
+
+Json Comparison::json() const {
+  Json json = {{"model", contenders[0].built.executable->model},
+               {"sizes", sizesJson(contenders[0].built.program(contenders[0].program).dims)},
+               {"steps", o.steps},
+               {"tolerance", tolerance()}};
+  for (const Contender &c : contenders) {
+    auto s = c.sortedSeconds();
+    Curve difference = curve(c);
+    Json bytes = Json::object();
+    CollectiveStats stats = c.session->collectives(0);
+    for (int kind = 0; kind < 4; ++kind)
+      if (stats.kinds[kind].calls)
+        bytes[std::string(kindName(static_cast<CollectiveStep::Kind>(kind)))] = {
+            {"calls", stats.kinds[kind].calls / o.steps},
+            {"ring_bytes", stats.kinds[kind].ringBytes / o.steps}};
+    json["plans"].push_back(
+        {{"plan", c.plan},
+         {"mesh", meshJson(c.built.executable->mesh)},
+         {"threads_per_rank", c.session->workersPerRank()},
+         {"step_seconds", {{"least", s.front()}, {"median", s[s.size() / 2]}, {"most", s.back()}}},
+         {"tokens_per_second", tokensPerStep() / s[s.size() / 2]},
+         {"collectives_per_step", bytes},
+         {"memory", plannedMemory(*c.built.executable, c.built.program(c.program)).json()},
+         {"losses", c.losses},
+         {"largest_difference", difference.largest},
+         {"equal", difference.parting < 0},
+         {"parts_at_step", difference.parting < 0 ? Json() : Json(difference.parting)}});
+  }
+  return json;
+}
+
+Status Comparison::run() {
+  if (auto status = requireSource(o, "compare"); !status)
+    return status;
+  auto plans = parseList("--plans", o.plans);
+  if (!plans)
+    return plans.error();
+  auto source = Source::open(o);
+  if (!source)
+    return source.error();
+  auto sizes = source->complete({{"batch", 8}, {"seq", 64}});
+  if (!sizes)
+    return sizes.error();
+  // An axis that none of the plans has would be left out without a word.
+  auto mesh = parseSizes("--mesh", o.mesh);
+  if (!mesh)
+    return mesh.error();
+  for (const std::string &plan : *plans) {
+    auto contender = prepare(*source, *sizes, plan);
+    progress.clear();
+    if (!contender)
+      return contender.error();
+    contenders.push_back(std::move(*contender));
+  }
+  for (const auto &axis : *mesh) {
+    bool used = std::any_of(contenders.begin(), contenders.end(), [&](const Contender &c) {
+      const auto &axes = c.built.executable->mesh;
+      return std::any_of(axes.begin(), axes.end(),
+                         [&](const MeshAxis &a) { return a.name == axis.first; });
+    });
+    if (!used)
+      return Error{fmt::format("--mesh {}={}: none of the plans {} has an axis '{}'", axis.first,
+                               axis.second, o.plans, axis.first)};
+  }
+  if (auto status = race(); !status)
+    return status;
+  if (o.json)
+    outPretty(json());
+  else
+    print();
+  std::vector<std::string> parted;
+  for (const Contender &c : contenders)
+    if (Curve difference = curve(c); difference.parting >= 0)
+      parted.push_back(fmt::format("{} at step {}", c.plan, difference.parting));
+  if (!parted.empty())
+    return Error{fmt::format("the losses part from those of {}: {}", contenders[0].plan,
+                             fmt::join(parted, ", ")),
+                 Fault::Differs};
+  return {};
+}
+
+} // namespace
+
+void addCompare(Commands &commands) {
+  auto o = std::make_shared<CompareOptions>();
+  CLI::App *app = commands.add(
+      "compare", "Train under several plans, interleaved, and compare time, memory, bytes, loss.",
+      "  cleave compare models/gpt2.cleave --plans none,megatron --mesh tp=2 --data text.txt "
+      "--steps 60\n"
+      "  cleave compare models/gpt2.cleave --plans none,megatron,data --mesh dp=2,tp=2 --losses\n"
+      "Each plan takes the axes of --mesh that it has. Exit code 3: the losses part.\n");
+  addFile(app, *o, false);
+  app->add_option("--plans", o->plans, "plans with commas; none is one rank")
+      ->required()
+      ->type_name("A,B");
+  addMesh(app, *o);
+  app->add_option("--data", o->data, "a text; without it, random inputs")->type_name("TEXT");
+  addFunction(app, *o, "loss");
+  app->add_option("--steps", o->steps, "training steps (20)")
+      ->check(wholeNumber(1, 1LL << 31))
+      ->type_name("N");
+  addSizes(app, *o);
+  app->add_option("--optimizer", o->optimizer.kind, "adamw or sgd (adamw)")
+      ->check(oneOf({"adamw", "sgd"}))
+      ->type_name("WORD");
+  app->add_option("--lr", o->lr, "learning rate (adamw: 0.001, sgd: 0.1)")
+      ->check(realNumber(1e-12, 1e6))
+      ->type_name("X");
+  app->add_flag("--losses", o->losses, "print the loss of every step");
+  addModel(app, *o);
+  addSeed(app, *o);
+  addThreads(app, *o);
+  addOutput(app, *o);
+  commands.action(app, [o] { return Comparison(*o).run(); });
+}
+
+} // namespace cleave::tool

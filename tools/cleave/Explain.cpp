@@ -1,0 +1,204 @@
+//===- Explain.cpp - cleave explain ---------------------------------------===//
+// Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//===----------------------------------------------------------------------===//
+#include "Inputs.h"
+#include "Load.h"
+
+#include "runtime/core/AtomicFile.h"
+
+#include <algorithm>
+#include <charconv>
+#include <fmt/format.h>
+
+namespace cleave::tool {
+
+namespace {
+
+struct ExplainOptions : CommonOptions {
+  std::string kind = "train";
+  OptimizerSettings optimizer;
+};
+
+/// "file:line:column": file and line.
+std::pair<std::string, unsigned> splitLocation(const std::string &location) {
+  size_t second = location.rfind(':');
+  size_t first = second == std::string::npos || second == 0 ? std::string::npos
+                                                            : location.rfind(':', second - 1);
+  if (first == std::string::npos)
+    return {location, 0};
+  unsigned line = 0;
+  std::from_chars(location.data() + first + 1, location.data() + second, line);
+  return {location.substr(0, first), line};
+}
+
+/// Lines of source files, read when they are asked for.
+class SourceLines {
+public:
+  std::string line(const std::string &location) {
+    auto [path, number] = splitLocation(location);
+    if (number == 0)
+      return "";
+    auto found = files.find(path);
+    if (found == files.end()) {
+      auto mapped = MappedFile::open(path);
+      std::optional<SourceFile> file;
+      if (mapped)
+        file.emplace(path, std::string(mapped->view()));
+      found = files.emplace(path, std::move(file)).first;
+    }
+    if (!found->second)
+      return "";
+    std::string_view text = found->second->line(number);
+    size_t begin = text.find_first_not_of(" \t"), end = text.find_last_not_of(" \t\r");
+    return begin == std::string_view::npos ? "" : printable(text.substr(begin, end - begin + 1));
+  }
+
+private:
+  std::map<std::string, std::optional<SourceFile>> files;
+};
+
+/// Sites that look alike as one, with the number of them. The phases keep their
+/// order.
+std::vector<std::pair<CollectiveSite, int64_t>> merged(const std::vector<CollectiveSite> &sites) {
+  std::vector<std::pair<CollectiveSite, int64_t>> list;
+  for (const CollectiveSite &s : sites) {
+    auto same = std::find_if(list.begin(), list.end(), [&](const auto &entry) {
+      const CollectiveSite &t = entry.first;
+      return t.kind == s.kind && t.axes == s.axes && t.location == s.location && t.rule == s.rule &&
+             t.phase == s.phase && t.payloadBytes == s.payloadBytes;
+    });
+    if (same == list.end()) {
+      list.emplace_back(s, 1);
+      continue;
+    }
+    same->first.executions += s.executions;
+    ++same->second;
+  }
+  std::vector<std::string> phases;
+  for (const auto &entry : list)
+    if (std::find(phases.begin(), phases.end(), entry.first.phase) == phases.end())
+      phases.push_back(entry.first.phase);
+  std::vector<std::pair<CollectiveSite, int64_t>> ordered;
+  for (const std::string &phase : phases)
+    for (const auto &entry : list)
+      if (entry.first.phase == phase)
+        ordered.push_back(entry);
+  return ordered;
+}
+
+std::string programName(const ExplainOptions &o) {
+  if (o.kind == "train")
+    return "train_step";
+  return o.kind == "grads" ? o.function + "_grads" : o.function;
+}
+
+Result<Built> compileOrRead(const ExplainOptions &o) {
+  if (isExecutable(o))
+    return readBuilt(o);
+  auto source = Source::open(o);
+  if (!source)
+    return source.error();
+  auto sizes = source->complete({{"batch", 8}, {"seq", 64}});
+  if (!sizes)
+    return sizes.error();
+  auto program = source->check(*sizes);
+  if (!program)
+    return program.error();
+  auto function = findFunction(*program, o.function);
+  if (!function)
+    return function.error();
+  if (o.kind != "forward")
+    if (auto status = requireScalar(*program, **function); !status)
+      return status.error();
+  CompileOptions options;
+  options.optimizer = o.optimizer;
+  options.entries = {{o.function,
+                      o.kind == "train"   ? EntryPoint::Kind::TrainStep
+                      : o.kind == "grads" ? EntryPoint::Kind::Gradients
+                                          : EntryPoint::Kind::Function,
+                      o.kind == "train"}};
+  Progress progress(o.quiet || o.json);
+  return build(*program, o.plan, o.elementType(), std::move(options), progress);
+}
+
+Status runExplain(const ExplainOptions &o) {
+  auto built = compileOrRead(o);
+  if (!built)
+    return built.error();
+  auto number = built->find(programName(o), o);
+  if (!number)
+    return number.error();
+  const Executable &executable = *built->executable;
+  const Program &program = built->program(*number);
+  PlannedMemory memory = plannedMemory(executable, program);
+  SourceLines lines;
+  if (o.json) {
+    Json sites = Json::array();
+    for (const CollectiveSite &s : program.collectiveSites)
+      sites.push_back({{"kind", s.kind},
+                       {"axes", s.axes},
+                       {"phase", s.phase},
+                       {"location", s.location},
+                       {"line", lines.line(s.location)},
+                       {"rule", s.rule},
+                       {"times", s.executions},
+                       {"payload_bytes", s.payloadBytes},
+                       {"ring_bytes", s.ringBytes}});
+    outPretty({{"model", executable.model},
+               {"plan", executable.plan},
+               {"mesh", meshJson(executable.mesh)},
+               {"program", program.name},
+               {"sizes", sizesJson(program.dims)},
+               {"params", memory.paramElements},
+               {"collectives", sites},
+               {"sums", collectivesJson(program)},
+               {"memory", memory.json()}});
+    return {};
+  }
+  out(fmt::format("{} of {}: plan {} on {}, {}, {} params\n", program.name, executable.model,
+                  executable.plan, meshText(executable.mesh), sizesText(program.dims),
+                  countText(memory.paramElements)));
+  std::string phase;
+  for (const auto &[s, sites] : merged(program.collectiveSites)) {
+    if (s.phase != phase)
+      out(fmt::format("\n{}\n", phase = s.phase));
+    int64_t times = s.executions;
+    out(fmt::format("  {} over {}, {}: {} payload, {} in the ring per rank{}\n", s.kind, s.axes,
+                    times == 1 ? "once" : fmt::format("{} times", times), bytesText(s.payloadBytes),
+                    bytesText(s.ringBytes), times == 1 ? "" : ", each"));
+    out(fmt::format("    {}  {}\n", s.location, lines.line(s.location)));
+    if (!s.rule.empty())
+      out(fmt::format("    {}{}\n", s.rule,
+                      sites > 1 ? fmt::format(" ({} such places)", sites) : ""));
+  }
+  out("\n" + collectivesTable(program, "") + "\n" + memory.table(""));
+  return {};
+}
+
+} // namespace
+
+void addExplain(Commands &commands) {
+  auto o = std::make_shared<ExplainOptions>();
+  CLI::App *app = commands.add(
+      "explain", "Show every collective, the line that caused it and why, and the memory.",
+      "  cleave explain models/gpt2.cleave --plan megatron --mesh dp=2,tp=2\n"
+      "  cleave explain models/gpt2.cleave --plan megatron --mesh tp=2 --kind forward --fn "
+      "forward\n"
+      "  cleave explain gpt2.cleavex --json\n");
+  addFile(app, *o, true);
+  addPlan(app, *o);
+  addFunction(app, *o, "loss");
+  app->add_option("--kind", o->kind, "train, grads or forward (train)")
+      ->check(oneOf({"train", "grads", "forward"}))
+      ->type_name("WORD");
+  app->add_option("--optimizer", o->optimizer.kind, "adamw or sgd (adamw)")
+      ->check(oneOf({"adamw", "sgd"}))
+      ->type_name("WORD");
+  addSizes(app, *o);
+  addModel(app, *o);
+  addOutput(app, *o);
+  commands.action(app, [o] { return runExplain(*o); });
+}
+
+} // namespace cleave::tool

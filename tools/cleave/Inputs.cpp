@@ -1,0 +1,260 @@
+//===- Inputs.cpp - values for a program's arguments ----------------------===//
+// Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//===----------------------------------------------------------------------===//
+#include "Inputs.h"
+
+#include "Options.h"
+
+#include "runtime/core/Init.h"
+#include "runtime/core/Philox.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <limits>
+
+namespace cleave::tool {
+
+static bool isFloat(DType type) {
+  return type == DType::F32 || type == DType::F64 || type == DType::BF16 || type == DType::F16;
+}
+
+static int64_t integerAt(const TensorView &from, int64_t index) {
+  if (from.dtype == DType::I64) {
+    int64_t value;
+    std::memcpy(&value, from.data + index * 8, 8);
+    return value;
+  }
+  if (from.dtype == DType::I32) {
+    int32_t value;
+    std::memcpy(&value, from.data + index * 4, 4);
+    return value;
+  }
+  return from.data[index] != 0;
+}
+
+Result<HostTensor> exactly(const TensorView &from, DType type, const std::string &what,
+                           bool &rounded) {
+  if (from.dtype == type || (isFloat(from.dtype) && isFloat(type))) {
+    if (byteSize(type) < byteSize(from.dtype))
+      rounded = true;
+    auto converted = convert(from, type);
+    if (!converted)
+      return Error{what + ": " + converted.error().message};
+    return converted;
+  }
+  if (isFloat(from.dtype) != isFloat(type))
+    return Error{fmt::format("{} is {}, but {} is needed", what, name(from.dtype), name(type))};
+  HostTensor to(type, from.shape);
+  for (int64_t i = 0; i < from.elements(); ++i) {
+    int64_t value = integerAt(from, i);
+    bool fits = type == DType::I64 ||
+                (type == DType::I32 && value >= std::numeric_limits<int32_t>::min() &&
+                 value <= std::numeric_limits<int32_t>::max()) ||
+                (type == DType::I1 && (value == 0 || value == 1));
+    if (!fits)
+      return Error{fmt::format("{}: element {} is {}, which is no {}", what, i, value, name(type))};
+    if (type == DType::I64)
+      to.as<int64_t>()[i] = value;
+    else if (type == DType::I32)
+      to.as<int32_t>()[i] = static_cast<int32_t>(value);
+    else
+      to.as<char>()[i] = static_cast<char>(value);
+  }
+  return to;
+}
+
+//===----------------------------------------------------------------------===//
+// Made-up values
+//===----------------------------------------------------------------------===//
+
+static HostTensor randomInput(const Argument &argument, uint64_t seed, uint32_t step) {
+  DType type = argument.layout.dtype;
+  HostTensor to(type, globalShape(argument.layout));
+  Philox random(seed, step, siteHash("input." + argument.name));
+  int64_t last = to.shape.empty() ? 1 : to.shape.back();
+  for (int64_t i = 0; i < to.elements(); ++i) {
+    Philox::Words words = random.words(static_cast<uint64_t>(i));
+    auto integer = [&]() -> int64_t {
+      if (argument.rangeEnd < 0)
+        return i % last;
+      if (argument.hasIgnore && words[1] % 8 == 0)
+        return argument.ignore;
+      return static_cast<int64_t>(words[0] % static_cast<uint64_t>(argument.rangeEnd));
+    };
+    auto real = static_cast<float>(random.normal(static_cast<uint64_t>(i)));
+    if (type == DType::F64)
+      to.as<double>()[i] = real;
+    else if (type == DType::F32)
+      to.as<float>()[i] = real;
+    else if (type == DType::I64)
+      to.as<int64_t>()[i] = integer();
+    else if (type == DType::I32)
+      to.as<int32_t>()[i] = static_cast<int32_t>(integer());
+    else if (type == DType::I1)
+      to.as<char>()[i] = words[0] % 8 != 0;
+  }
+  if (type == DType::BF16 || type == DType::F16) {
+    HostTensor wide(DType::F32, to.shape);
+    for (int64_t i = 0; i < to.elements(); ++i)
+      wide.as<float>()[i] = static_cast<float>(random.normal(static_cast<uint64_t>(i)));
+    if (auto narrow = convert(wide.view(), type))
+      return std::move(*narrow);
+  }
+  return to;
+}
+
+Inputs randomInputs(const Program &program, uint64_t seed, uint32_t step) {
+  Inputs inputs;
+  for (const Argument &argument : program.arguments)
+    if (argument.role == Argument::Role::Input)
+      inputs.emplace(argument.name, randomInput(argument, seed, step));
+  return inputs;
+}
+
+Scalars scalarsOf(const Program &program, uint64_t seed, int64_t step, double lr) {
+  Scalars scalars;
+  for (const Argument &argument : program.arguments) {
+    if (argument.role != Argument::Role::Scalar)
+      continue;
+    if (argument.name == "seed")
+      scalars["seed"] = static_cast<int64_t>(seed);
+    else if (argument.name == "step")
+      scalars["step"] = step;
+    else if (argument.name == "lr")
+      scalars["lr"] = lr;
+  }
+  return scalars;
+}
+
+Result<HostTensor> initialParam(const std::string &path, const std::string &init,
+                                const std::vector<int64_t> &shape, DType type, uint64_t seed) {
+  auto spec = InitSpec::parse(init);
+  if (!spec)
+    return Error{fmt::format("'{}': {}", path, spec.error().message), Fault::Internal};
+  TensorLayout layout{type, {}};
+  for (size_t i = 0; i < shape.size(); ++i)
+    layout.dims.push_back({std::to_string(i), shape[i], {}});
+  HostTensor to(type, shape);
+  fillInitial(*spec, seed, path, layout, RankPosition({}, 0), to.data.data());
+  return to;
+}
+
+//===----------------------------------------------------------------------===//
+// Weights in files
+//===----------------------------------------------------------------------===//
+
+Result<WeightsReport> loadWeights(Session &session, const SafetensorsFile &file) {
+  WeightsReport report;
+  std::vector<std::string> known, missing;
+  for (const auto &[key, entry] : file.entries())
+    known.push_back(key);
+  size_t used = 0;
+  for (const Argument *param : session.persistentArguments()) {
+    if (param->role != Argument::Role::Param)
+      continue;
+    if (!file.contains(param->name)) {
+      missing.push_back(param->name);
+      continue;
+    }
+    auto tensor = file.view(param->name);
+    if (!tensor)
+      return tensor.error();
+    auto value = exactly(*tensor, param->layout.dtype,
+                         fmt::format("'{}': '{}'", file.path(), param->name), report.rounded);
+    if (!value)
+      return value.error();
+    if (auto status = session.set(param->name, value->view()); !status)
+      return Error{fmt::format("'{}': {}", file.path(), status.error().message),
+                   status.error().fault};
+    ++used;
+  }
+  if (!missing.empty()) {
+    std::string hint = meant(missing.front(), known);
+    size_t count = missing.size();
+    missing.resize(std::min<size_t>(count, 6));
+    return Error{fmt::format("'{}' lacks {} of the params: {}{}{}", file.path(), count,
+                             fmt::join(missing, ", "), count > 6 ? ", ..." : "", hint)};
+  }
+  report.ignored = known.size() - used;
+  return report;
+}
+
+Status saveWeights(Session &session, const std::string &path,
+                   const std::map<std::string, std::string> &metadata) {
+  std::vector<std::pair<std::string, HostTensor>> values;
+  for (const Argument *param : session.persistentArguments()) {
+    if (param->role != Argument::Role::Param)
+      continue;
+    auto value = session.get(param->name);
+    if (!value)
+      return value.error();
+    values.emplace_back(param->name, std::move(*value));
+  }
+  std::vector<NamedTensor> tensors;
+  for (const auto &[name, value] : values)
+    tensors.push_back({name, value.view()});
+  return writeSafetensors(path, tensors, metadata);
+}
+
+//===----------------------------------------------------------------------===//
+// Text
+//===----------------------------------------------------------------------===//
+
+Result<TextSource> TextSource::open(const std::string &path, const Program &program,
+                                    uint64_t seed) {
+  std::optional<std::vector<int64_t>> shape;
+  bool tokens = false, labels = false, pos = false;
+  for (const Argument &argument : program.arguments) {
+    if (argument.role != Argument::Role::Input)
+      continue;
+    bool *which = argument.name == "tokens"   ? &tokens
+                  : argument.name == "labels" ? &labels
+                  : argument.name == "pos"    ? &pos
+                                              : nullptr;
+    std::vector<int64_t> own = globalShape(argument.layout);
+    if (!which)
+      return Error{fmt::format("the input '{}' cannot be made from text: only tokens, labels and "
+                               "pos can",
+                               argument.name)};
+    if (argument.layout.dtype != DType::I32 || own.size() != 2 || (shape && *shape != own))
+      return Error{fmt::format("the input '{}' is {} {}; from text come rows of i32, [batch, seq]",
+                               argument.name, name(argument.layout.dtype), shapeText(own))};
+    *which = true;
+    shape = own;
+  }
+  if (!shape)
+    return Error{"the function takes no inputs: there is nothing that text could be for"};
+  auto data = TextData::open(path, (*shape)[1], seed);
+  if (!data)
+    return data.error();
+  TextSource source(std::move(*data));
+  source.rows = (*shape)[0];
+  source.tokens = tokens;
+  source.labels = labels;
+  source.pos = pos;
+  return source;
+}
+
+Inputs TextSource::step(uint32_t step) const {
+  TextBatch batch = data.batch(step, rows);
+  Inputs inputs;
+  if (tokens)
+    inputs.emplace("tokens", std::move(batch.tokens));
+  if (labels)
+    inputs.emplace("labels", std::move(batch.labels));
+  if (pos)
+    inputs.emplace("pos", std::move(batch.pos));
+  return inputs;
+}
+
+Error explainRange(Error error) {
+  bool ids =
+      error.message.find("input 'tokens' at") == 0 || error.message.find("input 'labels' at") == 0;
+  if (error.fault == Fault::User && ids)
+    error.message += "\n  hint: tokens of the tokenizer bytes are 0 to 255: the model's vocabulary "
+                     "must have 256 entries (`--set vocab=256`)";
+  return error;
+}
+
+} // namespace cleave::tool

@@ -1,0 +1,67 @@
+//===- Inputs.h - values for a program's arguments --------------*- C++ -*-===//
+// Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//===----------------------------------------------------------------------===//
+#pragma once
+
+#include "runtime/data/Safetensors.h"
+#include "runtime/data/TextData.h"
+#include "runtime/executor/Session.h"
+
+#include <map>
+#include <optional>
+#include <string>
+
+namespace cleave::tool {
+
+using Inputs = std::map<std::string, HostTensor>;
+using Scalars = std::map<std::string, ScalarValue>;
+
+/// The same values in another type. Integers must fit; floats may be rounded,
+/// and then `rounded` becomes true. `what` is for messages.
+Result<HostTensor> exactly(const TensorView &from, DType type, const std::string &what,
+                           bool &rounded);
+
+/// Values that depend on (seed, step, the argument's name) only, never on the
+/// layout, and that float32 holds exactly: ids uniform in their range, an eighth of them ignored
+/// where that is allowed; other integers count along the last dim; truth values
+/// are mostly true; floats are normal.
+Inputs randomInputs(const Program &program, uint64_t seed, uint32_t step);
+
+/// The scalars that the program takes.
+Scalars scalarsOf(const Program &program, uint64_t seed, int64_t step, double lr);
+
+/// The initial value of a param as a whole, in float32 or float64.
+Result<HostTensor> initialParam(const std::string &path, const std::string &init,
+                                const std::vector<int64_t> &shape, DType type, uint64_t seed);
+
+/// Gives the session's params the file's values. The file must have all; what
+/// else it has is counted in `ignored`.
+struct WeightsReport {
+  size_t ignored = 0;
+  bool rounded = false;
+};
+Result<WeightsReport> loadWeights(Session &session, const SafetensorsFile &file);
+
+Status saveWeights(Session &session, const std::string &path,
+                   const std::map<std::string, std::string> &metadata);
+
+/// Rows of a text for the inputs tokens, labels and pos of a program.
+class TextSource {
+public:
+  static Result<TextSource> open(const std::string &path, const Program &program, uint64_t seed);
+  Inputs step(uint32_t step) const;
+  int64_t tokensPerStep() const { return rows * data.sequence(); }
+  int64_t size() const { return data.size(); }
+
+private:
+  TextSource(TextData data) : data(std::move(data)) {}
+  TextData data;
+  int64_t rows = 0;
+  bool tokens = false, labels = false, pos = false;
+};
+
+/// Adds to an error about a token's range what to do about it.
+Error explainRange(Error error);
+
+} // namespace cleave::tool

@@ -1,0 +1,387 @@
+//===- Load.cpp - from FILE and options to something that runs ------------===//
+// Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//===----------------------------------------------------------------------===//
+#include "Load.h"
+
+#include "runtime/core/AtomicFile.h"
+#include "runtime/core/Shard.h"
+#include "runtime/cpu/ObjectLoader.h"
+#include "runtime/executable/Format.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <set>
+
+namespace cleave::tool {
+
+//===----------------------------------------------------------------------===//
+// Sources
+//===----------------------------------------------------------------------===//
+
+static Result<SourceFile> readSource(const std::string &path) {
+  auto file = MappedFile::open(path);
+  if (!file)
+    return file.error();
+  return SourceFile(path, std::string(file->view()));
+}
+
+/// The file of "FILE:NAME", or empty.
+static std::string planFile(const std::string &plan) {
+  size_t colon = plan.rfind(':');
+  return colon == std::string::npos ? "" : plan.substr(0, colon);
+}
+
+std::string planName(const std::string &plan) {
+  if (plan.empty() || plan == "none")
+    return "";
+  size_t colon = plan.rfind(':');
+  return colon == std::string::npos ? plan : plan.substr(colon + 1);
+}
+
+Result<Source> Source::open(const CommonOptions &options) {
+  auto file = readSource(options.file);
+  if (!file)
+    return file.error();
+  Source source(std::move(*file));
+  source.base.model = options.model;
+  auto settings = parsePairs("--set", options.settings);
+  if (!settings)
+    return settings.error();
+  source.base.settings = std::move(*settings);
+  auto mesh = parseSizes("--mesh", options.mesh);
+  if (!mesh)
+    return mesh.error();
+  source.mesh = std::move(*mesh);
+  source.plan = options.plan;
+  auto dims = parseSizes("--dim", options.dims);
+  if (!dims)
+    return dims.error();
+  if (options.batch)
+    dims->emplace_back("batch", options.batch);
+  if (options.seq)
+    dims->emplace_back("seq", options.seq);
+  for (const auto &[name, size] : *dims)
+    if (!source.sizes.emplace(name, size).second)
+      return Error{fmt::format("the size of '{}' is given twice", name)};
+  return source;
+}
+
+Result<CheckedProgram> Source::checkWith(const CheckOptions &options) const {
+  return cleave::check(file, options);
+}
+
+Result<CheckedProgram> Source::look() const {
+  CheckOptions options = base;
+  options.freeSizes = sizes;
+  options.inventSizes = true;
+  return checkWith(options);
+}
+
+Result<CheckedProgram> Source::check(const Sizes &freeSizes) const {
+  CheckOptions options = base;
+  options.freeSizes = freeSizes;
+  options.plan = planName(plan);
+  options.mesh = mesh;
+  if (!planFile(plan).empty()) {
+    auto extra = readSource(planFile(plan));
+    if (!extra)
+      return extra.error();
+    if (extra->name() != file.name())
+      options.planFiles.push_back(std::move(*extra));
+  }
+  return checkWith(options);
+}
+
+Result<CheckedProgram> Source::check(const Sizes &freeSizes, const std::string &other) const {
+  Source copy = *this;
+  copy.plan = other;
+  copy.mesh.clear();
+  if (planName(other).empty())
+    return copy.check(freeSizes);
+  // The axes that this plan has: look at it with sizes for all of them.
+  CheckOptions options = base;
+  options.freeSizes = freeSizes;
+  if (!planFile(other).empty()) {
+    auto extra = readSource(planFile(other));
+    if (!extra)
+      return extra.error();
+    if (extra->name() != file.name())
+      options.planFiles.push_back(std::move(*extra));
+  }
+  auto program = checkWith(options);
+  if (!program)
+    return program.error();
+  if (const checked::Plan *found = program->plan(planName(other)))
+    for (const auto &axis : mesh)
+      if (std::any_of(found->axes.begin(), found->axes.end(),
+                      [&](const checked::MeshAxisDecl &a) { return a.name == axis.first; }))
+        copy.mesh.push_back(axis);
+  return copy.check(freeSizes);
+}
+
+Result<Sizes> Source::complete(const Sizes &fallback) const {
+  auto program = look();
+  if (!program)
+    return program.error();
+  Sizes all = sizes;
+  for (const checked::NamedDim &dim : program->dims)
+    if (dim.kind == checked::NamedDim::Free && fallback.count(dim.name))
+      all.emplace(dim.name, fallback.at(dim.name));
+  return all;
+}
+
+Result<Sizes> Source::completeOdd() const {
+  auto program = look();
+  if (!program)
+    return program.error();
+  constexpr int64_t odd[] = {3, 7, 5, 11, 13};
+  Sizes all = sizes;
+  size_t next = 0;
+  for (const checked::NamedDim &dim : program->dims)
+    if (dim.kind == checked::NamedDim::Free)
+      all.emplace(dim.name, odd[next++ % std::size(odd)]);
+  return all;
+}
+
+Result<const checked::Function *> findFunction(const CheckedProgram &program,
+                                               const std::string &name) {
+  if (const checked::Function *found = program.function(name))
+    return found;
+  std::vector<std::string> names;
+  for (const checked::Function &f : program.functions)
+    names.push_back(f.name);
+  return Error{fmt::format("--fn {}: the model '{}' has no function '{}'{} (it has: {})", name,
+                           program.model, name, meant(name, names), fmt::join(names, ", "))};
+}
+
+Status requireScalar(const CheckedProgram &program, const checked::Function &function) {
+  if (!function.body.yields.empty()) {
+    const checked::TensorType &type = function.values[function.body.yields[0]].type;
+    bool isFloat =
+        type.element != DType::I32 && type.element != DType::I64 && type.element != DType::I1;
+    if (type.dims.empty() && isFloat)
+      return {};
+    return Error{fmt::format("'{}' gives {}; gradients need a function whose result is one "
+                             "number, as a loss is",
+                             function.name, program.show(type))};
+  }
+  return Error{fmt::format("'{}' gives nothing", function.name)};
+}
+
+//===----------------------------------------------------------------------===//
+// Executables
+//===----------------------------------------------------------------------===//
+
+Result<size_t> Built::find(const std::string &name, const CommonOptions &options) const {
+  auto dims = parseSizes("--dim", options.dims);
+  if (!dims)
+    return dims.error();
+  if (options.batch)
+    dims->emplace_back("batch", options.batch);
+  if (options.seq)
+    dims->emplace_back("seq", options.seq);
+  std::vector<std::string> names, sizes;
+  for (size_t i = 0; i < executable->programs.size(); ++i) {
+    const Program &program = executable->programs[i];
+    names.push_back(program.name);
+    if (program.name != name)
+      continue;
+    sizes.push_back(sizesText(program.dims));
+    if (std::all_of(dims->begin(), dims->end(), [&](const auto &dim) {
+          auto found = program.dims.find(dim.first);
+          return found != program.dims.end() && found->second == dim.second;
+        }))
+      return i;
+  }
+  if (!sizes.empty())
+    return Error{
+        fmt::format("the executable has '{}' for {} only", name, fmt::join(sizes, " and for "))};
+  return Error{fmt::format("the executable has no program '{}'{} (it has: {})", name,
+                           meant(name, names), fmt::join(names, ", "))};
+}
+
+Result<Built> build(const CheckedProgram &program, const std::string &plan, DType dtype,
+                    CompileOptions options, Progress &progress) {
+  options.dtype = dtype;
+  options.plan = planName(plan);
+  options.progress = [&](const std::string &stage) { progress.say("compiling: " + stage); };
+  auto result = compile(program, options);
+  progress.clear();
+  if (!result)
+    return result.error();
+  Built built;
+  built.executable = std::make_shared<const Executable>(std::move(result->executable));
+  result->executable = {};
+  built.info = std::move(*result);
+  return built;
+}
+
+bool isExecutable(const CommonOptions &options) { return looksLikeExecutable(options.file); }
+
+Status requireSource(const CommonOptions &options, const std::string &command) {
+  if (!isExecutable(options))
+    return {};
+  return Error{fmt::format("'{}' is an executable; `cleave {}` needs the program's source",
+                           options.file, command)};
+}
+
+Result<Built> readBuilt(const CommonOptions &options) {
+  auto fixed = [&](std::string_view flag) {
+    return Error{fmt::format("{} cannot be changed: '{}' is an executable, compiled already", flag,
+                             options.file)};
+  };
+  if (!options.settings.empty())
+    return fixed("--set");
+  if (!options.plan.empty())
+    return fixed("--plan");
+  if (!options.mesh.empty())
+    return fixed("--mesh");
+  if (!options.dtype.empty())
+    return fixed("--dtype");
+  if (!options.model.empty())
+    return fixed("--model");
+  auto executable = readExecutable(options.file);
+  if (!executable)
+    return executable.error();
+  Built built;
+  built.executable = std::make_shared<const Executable>(std::move(*executable));
+  return built;
+}
+
+Result<std::unique_ptr<Session>> openSession(const Built &built, const CommonOptions &options,
+                                             bool profile) {
+  constexpr int64_t mostRanks = 256;
+  if (built.executable->ranks() > mostRanks)
+    return Error{fmt::format("the mesh {} has {} ranks; one process runs {} at most",
+                             meshText(built.executable->mesh), built.executable->ranks(),
+                             mostRanks)};
+  auto kernels = ObjectLoader::load(*built.executable);
+  if (!kernels)
+    return kernels.error();
+  SessionOptions session;
+  session.threads = options.threads;
+  session.profile = profile;
+  return Session::create(built.executable, *kernels, session);
+}
+
+//===----------------------------------------------------------------------===//
+// What an executable says of itself
+//===----------------------------------------------------------------------===//
+
+PlannedMemory plannedMemory(const Executable &executable, const Program &program) {
+  PlannedMemory memory;
+  std::set<std::string> seen;
+  auto persistent = [&](const Program &p) {
+    for (const Argument &a : p.arguments) {
+      bool param = a.role == Argument::Role::Param;
+      if ((!param && a.role != Argument::Role::State) || !seen.insert(a.name).second)
+        continue;
+      (param ? memory.params : memory.states) += a.localBytes;
+      if (param)
+        memory.paramElements += globalElements(a.layout);
+    }
+  };
+  persistent(program);
+  for (const Program &other : executable.programs)
+    persistent(other);
+  for (const Argument &a : program.arguments)
+    if (a.role == Argument::Role::Input || a.role == Argument::Role::Scalar)
+      memory.inputs += a.localBytes;
+  for (const Buffer &buffer : program.buffers)
+    if (buffer.kind == Buffer::Kind::Result)
+      memory.results += buffer.bytes;
+  memory.arena = program.arenaBytes;
+  return memory;
+}
+
+std::string PlannedMemory::table(std::string_view indent) const {
+  Table t({"memory per rank", ""});
+  t.row({"params", bytesText(params)});
+  t.row({"optimizer state", bytesText(states)});
+  t.row({"inputs and results", bytesText(inputs + results)});
+  t.row({"activations (arena)", bytesText(arena)});
+  t.row({"total", bytesText(total())});
+  return t.text(indent);
+}
+
+Json PlannedMemory::json() const {
+  return {{"params", params},   {"states", states}, {"inputs", inputs},
+          {"results", results}, {"arena", arena},   {"total", total()}};
+}
+
+std::string meshText(const std::vector<MeshAxis> &mesh) {
+  std::string text;
+  for (const MeshAxis &axis : mesh)
+    text += fmt::format("{}{}={}", text.empty() ? "" : ", ", axis.name, axis.size);
+  return text.empty() ? "one rank" : text;
+}
+
+std::string sizesText(const Sizes &sizes) {
+  std::string text;
+  for (const auto &[name, size] : sizes)
+    text += fmt::format("{}{}={}", text.empty() ? "" : ", ", name, size);
+  return text.empty() ? "no free dims" : text;
+}
+
+Json sizesJson(const Sizes &sizes) {
+  Json json = Json::object();
+  for (const auto &[name, size] : sizes)
+    json[name] = size;
+  return json;
+}
+
+Json meshJson(const std::vector<MeshAxis> &mesh) {
+  Json json = Json::object();
+  for (const MeshAxis &axis : mesh)
+    json[axis.name] = axis.size;
+  return json;
+}
+
+std::vector<CollectiveSum> sumCollectives(const Program &program) {
+  std::vector<CollectiveSum> sums;
+  for (const CollectiveSite &site : program.collectiveSites) {
+    auto found = std::find_if(sums.begin(), sums.end(), [&](const CollectiveSum &s) {
+      return s.kind == site.kind && s.axes == site.axes;
+    });
+    if (found == sums.end())
+      found = sums.insert(sums.end(), {site.kind, site.axes, 0, 0, 0});
+    found->count += site.executions;
+    found->payloadBytes += site.executions * site.payloadBytes;
+    found->ringBytes += site.executions * site.ringBytes;
+  }
+  return sums;
+}
+
+std::string collectivesTable(const Program &program, std::string_view indent) {
+  auto sums = sumCollectives(program);
+  if (sums.empty())
+    return std::string(indent) + "no collectives\n";
+  Table t({"collectives of a run", "axes", "times", "payload", "ring bytes per rank"},
+          {true, true});
+  CollectiveSum all{"all", "", 0, 0, 0};
+  for (const CollectiveSum &sum : sums) {
+    t.row({sum.kind, sum.axes, countText(sum.count), bytesText(sum.payloadBytes),
+           bytesText(sum.ringBytes)});
+    all.count += sum.count;
+    all.payloadBytes += sum.payloadBytes;
+    all.ringBytes += sum.ringBytes;
+  }
+  if (sums.size() > 1)
+    t.row({all.kind, all.axes, countText(all.count), bytesText(all.payloadBytes),
+           bytesText(all.ringBytes)});
+  return t.text(indent);
+}
+
+Json collectivesJson(const Program &program) {
+  Json list = Json::array();
+  for (const CollectiveSum &sum : sumCollectives(program))
+    list.push_back({{"kind", sum.kind},
+                    {"axes", sum.axes},
+                    {"count", sum.count},
+                    {"payload_bytes", sum.payloadBytes},
+                    {"ring_bytes", sum.ringBytes}});
+  return list;
+}
+
+} // namespace cleave::tool

@@ -1,0 +1,193 @@
+//===- Options.cpp - what the commands' options have in common ------------===//
+// Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//===----------------------------------------------------------------------===//
+#include "Options.h"
+
+#include "runtime/core/NearMatch.h"
+
+#include <charconv>
+#include <cmath>
+#include <fmt/format.h>
+
+namespace cleave::tool {
+
+CLI::App *Commands::add(const std::string &name, const std::string &what,
+                        const std::string &examples) {
+  CLI::App *command = app.add_subcommand(name, what);
+  command->footer("\nExamples:\n" + examples);
+  command->get_formatter()->column_width(32);
+  return command;
+}
+
+std::string meant(const std::string &word, const std::vector<std::string> &candidates) {
+  return didYouMean(word, candidates);
+}
+
+template <typename T> static std::optional<T> parseNumber(const std::string &text) {
+  T value = 0;
+  auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (failed != std::errc() || end != text.data() + text.size())
+    return std::nullopt;
+  return value;
+}
+
+CLI::Validator oneOf(std::vector<std::string> words) {
+  return CLI::Validator(
+      [words](std::string &text) -> std::string {
+        if (std::find(words.begin(), words.end(), text) != words.end())
+          return {};
+        return fmt::format("'{}' is none of {}{}", text, fmt::join(words, ", "),
+                           didYouMean(text, words));
+      },
+      "");
+}
+
+CLI::Validator wholeNumber(int64_t least, int64_t most) {
+  return CLI::Validator(
+      [=](std::string &text) -> std::string {
+        auto value = parseNumber<int64_t>(text);
+        if (!value)
+          return fmt::format("'{}' is no whole number", text);
+        if (*value < least || *value > most)
+          return fmt::format("{} is outside {} to {}", *value, least, most);
+        text = std::to_string(*value); // no octal numbers
+        return {};
+      },
+      "");
+}
+
+CLI::Validator realNumber(double least, double most) {
+  return CLI::Validator(
+      [=](std::string &text) -> std::string {
+        auto value = parseNumber<double>(text);
+        if (!value || !std::isfinite(*value))
+          return fmt::format("'{}' is no number", text);
+        if (*value < least || *value > most)
+          return fmt::format("{} is outside {} to {}", *value, least, most);
+        return {};
+      },
+      "");
+}
+
+void addFile(CLI::App *app, CommonOptions &o, bool executables) {
+  app->add_option("FILE", o.file,
+                  executables ? "a program (.cleave) or an executable (.cleavex)"
+                              : "a program (.cleave)")
+      ->required()
+      ->type_name("");
+}
+
+void addModel(CLI::App *app, CommonOptions &o) {
+  app->add_option("--model", o.model, "which model, when FILE has several")->type_name("NAME");
+  app->add_option("--set", o.settings, "hyperparameters: --set layers=2 or --set layers=2,width=96")
+      ->type_name("K=V")
+      ->expected(1)
+      ->take_all()
+      ->allow_extra_args(false);
+  app->add_option("--dtype", o.dtype, "type of all that the program calls f32 (f32)")
+      ->check(oneOf({"f32", "f64"}))
+      ->type_name("WORD");
+}
+
+void addMesh(CLI::App *app, CommonOptions &o) {
+  app->add_option("--mesh", o.mesh, "sizes of the plan's axes: dp=2,tp=2")
+      ->type_name("AXIS=N")
+      ->expected(1)
+      ->take_all()
+      ->allow_extra_args(false);
+}
+
+void addPlan(CLI::App *app, CommonOptions &o) {
+  app->add_option("--plan", o.plan, "a plan of FILE, or FILE:NAME, or none: one rank (none)")
+      ->type_name("NAME");
+  addMesh(app, o);
+}
+
+void addSizes(CLI::App *app, CommonOptions &o) {
+  app->add_option("--batch", o.batch, "rows, of all ranks together")
+      ->check(wholeNumber(1, 1 << 30))
+      ->type_name("N");
+  app->add_option("--seq", o.seq, "tokens in a row")
+      ->check(wholeNumber(1, 1 << 30))
+      ->type_name("N");
+  app->add_option("--dim", o.dims, "sizes of other free dims")
+      ->type_name("NAME=N")
+      ->expected(1)
+      ->take_all()
+      ->allow_extra_args(false);
+}
+
+void addFunction(CLI::App *app, CommonOptions &o, const std::string &fallback) {
+  auto *option =
+      app->add_option("--fn", o.function,
+                      fallback.empty() ? "the function" : "the function (" + fallback + ")")
+          ->type_name("NAME");
+  if (fallback.empty())
+    option->required();
+  else
+    o.function = fallback;
+}
+
+void addSeed(CLI::App *app, CommonOptions &o) {
+  app->add_option("--seed", o.seed, "of weights, data order and dropout (0)")
+      ->check(wholeNumber(0, INT64_MAX))
+      ->type_name("N");
+}
+
+void addThreads(CLI::App *app, CommonOptions &o) {
+  app->add_option("--threads", o.threads, "of all ranks together (the usable cores)")
+      ->check(wholeNumber(1, 4096))
+      ->type_name("N");
+}
+
+void addOutput(CLI::App *app, CommonOptions &o) {
+  app->add_flag("--json", o.json, "machine-readable output on stdout");
+  app->add_flag("--quiet", o.quiet, "results only, no progress and no notes");
+}
+
+Result<std::vector<std::string>> parseList(const std::string &flag, const std::string &text) {
+  std::vector<std::string> words;
+  for (size_t at = 0; at <= text.size();) {
+    size_t comma = std::min(text.find(',', at), text.size());
+    words.push_back(text.substr(at, comma - at));
+    if (words.back().empty())
+      return Error{fmt::format("{} {}: a word is missing beside a comma", flag, text)};
+    at = comma + 1;
+  }
+  return words;
+}
+
+Result<std::vector<std::pair<std::string, std::string>>>
+parsePairs(const std::string &flag, const std::vector<std::string> &texts) {
+  std::vector<std::pair<std::string, std::string>> pairs;
+  for (const std::string &text : texts) {
+    auto words = parseList(flag, text);
+    if (!words)
+      return words.error();
+    for (const std::string &word : *words) {
+      size_t equals = word.find('=');
+      if (equals == std::string::npos || equals == 0 || equals + 1 == word.size())
+        return Error{fmt::format("{} {}: expected NAME=VALUE, found '{}'", flag, text, word)};
+      pairs.emplace_back(word.substr(0, equals), word.substr(equals + 1));
+    }
+  }
+  return pairs;
+}
+
+Result<std::vector<std::pair<std::string, int64_t>>>
+parseSizes(const std::string &flag, const std::vector<std::string> &texts) {
+  auto pairs = parsePairs(flag, texts);
+  if (!pairs)
+    return pairs.error();
+  std::vector<std::pair<std::string, int64_t>> sizes;
+  for (const auto &[name, text] : *pairs) {
+    auto value = parseNumber<int64_t>(text);
+    if (!value || *value < 1)
+      return Error{fmt::format("{} {}={}: the size is a whole number from 1 on", flag, name, text)};
+    sizes.emplace_back(name, *value);
+  }
+  return sizes;
+}
+
+} // namespace cleave::tool

@@ -1,0 +1,84 @@
+//===- Options.h - what the commands' options have in common ----*- C++ -*-===//
+// Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//===----------------------------------------------------------------------===//
+//
+// Each option is spelt, described and checked here, once, for all commands.
+//
+//===----------------------------------------------------------------------===//
+#pragma once
+
+#include "runtime/core/DType.h"
+#include "runtime/core/Result.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace cleave::tool {
+
+/// The text of an option as the user wrote it; empty or 0: not given.
+struct CommonOptions {
+  std::string file;
+  std::string model, function, plan, dtype, out;
+  std::vector<std::string> settings, mesh, dims;
+  int64_t batch = 0, seq = 0;
+  uint64_t seed = 0;
+  int threads = 0;
+  bool json = false, quiet = false;
+
+  DType elementType() const { return dtype == "f64" ? DType::F64 : DType::F32; }
+};
+
+/// The program's commands, each with what it does once its options are read.
+struct Commands {
+  CLI::App &app;
+  std::vector<std::pair<CLI::App *, std::function<Status()>>> list;
+
+  /// `examples`: lines for the end of --help.
+  CLI::App *add(const std::string &name, const std::string &what, const std::string &examples);
+  void action(CLI::App *command, std::function<Status()> run) {
+    list.emplace_back(command, std::move(run));
+  }
+};
+
+void addFile(CLI::App *app, CommonOptions &o, bool executables);
+void addModel(CLI::App *app, CommonOptions &o); ///< --model --set --dtype
+void addPlan(CLI::App *app, CommonOptions &o);  ///< --plan --mesh
+void addMesh(CLI::App *app, CommonOptions &o);
+void addSizes(CLI::App *app, CommonOptions &o); ///< --batch --seq --dim
+void addFunction(CLI::App *app, CommonOptions &o, const std::string &fallback);
+void addSeed(CLI::App *app, CommonOptions &o);
+void addThreads(CLI::App *app, CommonOptions &o);
+void addOutput(CLI::App *app, CommonOptions &o); ///< --json --quiet
+
+/// "; did you mean 'x'?" or nothing, for the end of a message.
+std::string meant(const std::string &word, const std::vector<std::string> &candidates);
+
+/// Validators with a near match in the message.
+CLI::Validator oneOf(std::vector<std::string> words);
+CLI::Validator wholeNumber(int64_t least, int64_t most);
+CLI::Validator realNumber(double least, double most);
+
+/// "a=1,b=2" and several of these: pairs in order. `flag` is for messages.
+Result<std::vector<std::pair<std::string, std::string>>>
+parsePairs(const std::string &flag, const std::vector<std::string> &texts);
+Result<std::vector<std::pair<std::string, int64_t>>>
+parseSizes(const std::string &flag, const std::vector<std::string> &texts);
+/// "a,b": its words; empty ones are errors.
+Result<std::vector<std::string>> parseList(const std::string &flag, const std::string &text);
+
+void addTrain(Commands &commands);
+void addRun(Commands &commands);
+void addCheck(Commands &commands);
+void addCompare(Commands &commands);
+void addExplain(Commands &commands);
+void addInit(Commands &commands);
+void addInspect(Commands &commands);
+void addDoctor(Commands &commands);
+void addCompile(Commands &commands);
+
+} // namespace cleave::tool

@@ -1,0 +1,432 @@
+//===- Train.cpp - cleave train -------------------------------------------===//
+// Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//===----------------------------------------------------------------------===//
+#include "Inputs.h"
+#include "Load.h"
+
+#include "runtime/core/AtomicFile.h"
+
+#include <algorithm>
+#include <cmath>
+#include <csignal>
+#include <filesystem>
+#include <fmt/format.h>
+#include <unistd.h>
+
+namespace cleave::tool {
+
+namespace {
+
+struct TrainOptions : CommonOptions {
+  std::string data, tokenizer = "bytes", weights;
+  OptimizerSettings optimizer;
+  double lr = 0; ///< 0: the optimizer's own
+  int64_t steps = 100, every = 1;
+  bool dryRun = false, profile = false;
+
+  double rate() const { return lr > 0 ? lr : optimizer.kind == "sgd" ? 0.1 : 1e-3; }
+};
+
+struct StepRecord {
+  int64_t step = 0;
+  double loss = 0, norm = 0, seconds = 0, tokensPerSecond = 0;
+
+  Json json() const {
+    return {{"step", step},
+            {"loss", loss},
+            {"gradient_norm", norm},
+            {"seconds", seconds},
+            {"tokens_per_second", tokensPerSecond}};
+  }
+};
+
+volatile std::sig_atomic_t interrupted = 0;
+timespec interruptedAt = {};
+
+/// The first Ctrl-C lets the step end; another one, a second or more later, ends
+/// the program. (Some senders signal both the process and its group.)
+void onInterrupt(int signal) {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  if (!interrupted) {
+    interruptedAt = now;
+    interrupted = 1;
+  } else if (now.tv_sec - interruptedAt.tv_sec > 1) {
+    std::signal(signal, SIG_DFL);
+    raise(signal);
+  }
+}
+
+class InterruptGuard {
+public:
+  InterruptGuard() {
+    struct sigaction action = {};
+    action.sa_handler = onInterrupt;
+    sigaction(SIGINT, &action, &oldInt);
+    sigaction(SIGTERM, &action, &oldTerm);
+  }
+  ~InterruptGuard() {
+    sigaction(SIGINT, &oldInt, nullptr);
+    sigaction(SIGTERM, &oldTerm, nullptr);
+  }
+
+private:
+  struct sigaction oldInt = {}, oldTerm = {};
+};
+
+/// The folder is there and can be written, before hours of work.
+Status prepareFolder(const std::string &path) {
+  std::error_code failed;
+  std::filesystem::create_directories(path, failed);
+  if (failed)
+    return Error{fmt::format("--out {}: cannot make this folder: {}", path, failed.message())};
+  if (access(path.c_str(), W_OK | X_OK) != 0)
+    return Error{fmt::format("--out {}: cannot write there: {}", path, std::strerror(errno))};
+  return {};
+}
+
+double number(const RunResult &run, const std::string &name) {
+  auto found = run.results.find(name);
+  if (found == run.results.end())
+    return std::nan("");
+  double value = elementAsDouble(found->second.dtype, found->second.data.data(), 0);
+  return std::isnan(value) ? std::abs(value) : value; // the sign of a NaN says nothing
+}
+
+std::string stagesText(const CompileResult &info) {
+  Table t({"compilation", "time"});
+  double all = 0;
+  for (const auto &[stage, seconds] : info.seconds) {
+    t.row({stage, secondsText(seconds)});
+    all += seconds;
+  }
+  t.row({"total", secondsText(all)});
+  return t.text("  ");
+}
+
+constexpr std::pair<StepKind, const char *> kinds[] = {{StepKind::Gemm, "GEMM"},
+                                                       {StepKind::Attention, "attention"},
+                                                       {StepKind::Elementwise, "elementwise"},
+                                                       {StepKind::Optimizer, "optimizer"},
+                                                       {StepKind::Collective, "collectives"},
+                                                       {StepKind::Copy, "copy"}};
+
+/// Where the time went, averaged over ranks, of one step.
+std::vector<std::pair<std::string, double>> timeByKind(const Session &session, size_t program,
+                                                       int64_t steps) {
+  std::vector<std::pair<std::string, double>> list;
+  for (const auto &kind : kinds)
+    list.emplace_back(kind.second, 0.0);
+  list.emplace_back("waiting", 0.0);
+  double share = 1.0 / (static_cast<double>(session.ranks()) * static_cast<double>(steps));
+  for (int rank = 0; rank < session.ranks(); ++rank) {
+    ProfileSummary summary = session.profileSummary(program, rank);
+    for (size_t i = 0; i < std::size(kinds); ++i)
+      if (auto found = summary.byKind.find(kinds[i].first); found != summary.byKind.end())
+        list[i].second += found->second * share;
+    list.back().second += summary.waiting * share;
+  }
+  return list;
+}
+
+class Training {
+public:
+  explicit Training(const TrainOptions &o) : o(o), progress(o.quiet || o.json) {}
+  Status run();
+
+private:
+  Result<Built> compileOrRead();
+  Status dryRun(const Built &built, const Program &program);
+  Status loop(Session &session, const TextSource &text, const Program &program);
+  Status save(Session &session, const Program &program);
+  void finish(Session &session, const Built &built, size_t number);
+  bool wantsLine(int64_t step) const { return step % o.every == 0 || step == 1 || step == o.steps; }
+
+  const TrainOptions &o;
+  Progress progress;
+  std::vector<StepRecord> records;
+};
+
+Result<Built> Training::compileOrRead() {
+  if (isExecutable(o))
+    return readBuilt(o);
+  auto source = Source::open(o);
+  if (!source)
+    return source.error();
+  auto sizes = source->complete({{"batch", 8}, {"seq", 64}});
+  if (!sizes)
+    return sizes.error();
+  auto program = source->check(*sizes);
+  if (!program)
+    return program.error();
+  auto function = findFunction(*program, o.function);
+  if (!function)
+    return function.error();
+  if (auto scalar = requireScalar(*program, **function); !scalar)
+    return scalar.error();
+  CompileOptions options;
+  options.entries = {{o.function, EntryPoint::Kind::TrainStep, true}};
+  options.optimizer = o.optimizer;
+  return build(*program, o.plan, o.elementType(), std::move(options), progress);
+}
+
+Status Training::dryRun(const Built &built, const Program &program) {
+  PlannedMemory memory = plannedMemory(*built.executable, program);
+  if (o.json) {
+    Json stages = Json::object();
+    for (const auto &[stage, seconds] : built.info.seconds)
+      stages[stage] = seconds;
+    outPretty({{"model", built.executable->model},
+               {"plan", built.executable->plan},
+               {"mesh", meshJson(built.executable->mesh)},
+               {"sizes", sizesJson(program.dims)},
+               {"params", memory.paramElements},
+               {"memory", memory.json()},
+               {"collectives", collectivesJson(program)},
+               {"compile_seconds", stages}});
+    return {};
+  }
+  out(fmt::format("{}: {} params, plan {} on {}, {}\n\n", built.executable->model,
+                  countText(memory.paramElements), built.executable->plan,
+                  meshText(built.executable->mesh), sizesText(program.dims)));
+  out(memory.table("  ") + "\n" + collectivesTable(program, "  "));
+  if (!built.info.seconds.empty())
+    out("\n" + stagesText(built.info));
+  out("\n--dry-run: nothing was trained\n");
+  return {};
+}
+
+Status Training::loop(Session &session, const TextSource &text, const Program &program) {
+  using Clock = std::chrono::steady_clock;
+  interrupted = 0;
+  InterruptGuard guard;
+  for (int64_t step = 0; step < o.steps && !interrupted; ++step) {
+    auto start = Clock::now();
+    auto result = session.run(program.name, text.step(static_cast<uint32_t>(step)),
+                              scalarsOf(program, o.seed, step, o.rate()));
+    if (!result)
+      return explainRange(result.error());
+    StepRecord record;
+    record.step = step + 1;
+    record.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    record.tokensPerSecond = static_cast<double>(text.tokensPerStep()) / record.seconds;
+    record.loss = number(*result, "loss");
+    record.norm = number(*result, "gradient_norm");
+    records.push_back(record);
+    if (o.json)
+      outLine(record.json());
+    else if (!o.quiet && wantsLine(record.step)) {
+      progress.clear();
+      out(fmt::format("step {:>5}  loss {:<9.6g}  gradient norm {:<9.4g}  {:>9} tokens/s\n",
+                      record.step, record.loss, record.norm,
+                      countText(std::llround(record.tokensPerSecond))));
+      std::fflush(stdout);
+    } else {
+      progress.say(fmt::format("step {} of {}, loss {:.6g}", record.step, o.steps, record.loss));
+    }
+    if (!std::isfinite(record.loss) || !std::isfinite(record.norm)) {
+      progress.clear();
+      return Error{fmt::format("the loss is {} and the gradient norm {} at step {}: a smaller --lr "
+                               "than {:g} may help; nothing was written",
+                               record.loss, record.norm, record.step, o.rate())};
+    }
+  }
+  progress.clear();
+  return {};
+}
+
+Status Training::save(Session &session, const Program &program) {
+  std::string metrics;
+  for (const StepRecord &record : records)
+    metrics += record.json().dump() + "\n";
+  std::filesystem::path folder(o.out);
+  std::map<std::string, std::string> about = {
+      {"made_by", "cleave train"},         {"model", session.executable().model},
+      {"plan", session.executable().plan}, {"steps", std::to_string(records.size())},
+      {"seed", std::to_string(o.seed)},
+  };
+  for (const auto &[name, size] : program.dims)
+    about[name] = std::to_string(size);
+  if (auto status = saveWeights(session, (folder / "weights.safetensors").string(), about); !status)
+    return status;
+  return writeFileAtomically((folder / "metrics.jsonl").string(), metrics);
+}
+
+void Training::finish(Session &session, const Built &built, size_t number) {
+  const Program &program = built.program(number);
+  // The first step pays for touching memory for the first time.
+  std::vector<double> seconds;
+  for (size_t i = records.size() > 2 ? 1 : 0; i < records.size(); ++i)
+    seconds.push_back(records[i].seconds);
+  std::sort(seconds.begin(), seconds.end());
+  double median = seconds.empty() ? 0 : seconds[seconds.size() / 2];
+  double speed =
+      seconds.empty() ? 0 : records.front().tokensPerSecond * records.front().seconds / median;
+  PlannedMemory memory = plannedMemory(*built.executable, program);
+  auto steps = static_cast<int64_t>(records.size());
+  double rows = 0;
+  for (const StepRecord &record : records)
+    rows += record.seconds;
+  auto byKind = o.profile && steps ? timeByKind(session, number, steps)
+                                   : std::vector<std::pair<std::string, double>>{};
+  double perStep = steps ? rows / static_cast<double>(steps) : 0;
+
+  if (o.json) {
+    Json end = {{"end", interrupted ? "interrupted" : "done"},
+                {"steps", steps},
+                {"loss", steps ? Json(records.back().loss) : Json()},
+                {"step_seconds_median", median},
+                {"tokens_per_second", speed},
+                {"model", built.executable->model},
+                {"plan", built.executable->plan},
+                {"mesh", meshJson(built.executable->mesh)},
+                {"sizes", sizesJson(program.dims)},
+                {"params", memory.paramElements},
+                {"memory", memory.json()},
+                {"collectives", collectivesJson(program)}};
+    for (const auto &[kind, time] : byKind)
+      end["profile_seconds_per_step"][kind] = time;
+    for (const auto &[stage, time] : built.info.seconds)
+      end["compile_seconds"][stage] = time;
+    if (!o.out.empty())
+      end["out"] = o.out;
+    outLine(end);
+    return;
+  }
+  if (interrupted)
+    out(fmt::format("interrupted after step {}\n", steps));
+  if (steps)
+    out(fmt::format("{} steps on {} ({} threads each): loss {:.6g} -> {:.6g}, {} a step, {} "
+                    "tokens/s\n",
+                    steps,
+                    built.executable->mesh.empty() ? "one rank" : meshText(built.executable->mesh),
+                    session.workersPerRank(), records.front().loss, records.back().loss,
+                    secondsText(median), countText(std::llround(speed))));
+  if (!o.out.empty())
+    out(fmt::format("wrote {0}/weights.safetensors and {0}/metrics.jsonl\n", o.out));
+  if (!o.profile)
+    return;
+  Table t({"time of a step", "", "share"});
+  double known = 0;
+  auto row = [&](const std::string &what, double time) {
+    t.row(
+        {what, secondsText(time), fmt::format("{:.1f} %", perStep > 0 ? 100 * time / perStep : 0)});
+  };
+  for (const auto &[kind, time] : byKind) {
+    row(kind, time);
+    known += time;
+  }
+  row("other (data, results)", std::max(0.0, perStep - known));
+  row("total", perStep);
+  out("\n" + t.text("  ") + "\n");
+  if (!built.info.seconds.empty())
+    out(stagesText(built.info) + "\n");
+  out(memory.table("  ") + "\n" + collectivesTable(program, "  "));
+  auto [now, peak] = residentBytes();
+  out(fmt::format("\n  resident size of the process: {}, at most {}\n", bytesText(now),
+                  bytesText(peak)));
+}
+
+Status Training::run() {
+  if (o.optimizer.kind != "sgd" && o.optimizer.momentum != 0)
+    return Error{"--momentum belongs to --optimizer sgd"};
+  auto built = compileOrRead();
+  if (!built)
+    return built.error();
+  auto number = built->find("train_step", o);
+  if (!number)
+    return number.error();
+  const Program &program = built->program(*number);
+  if (o.dryRun)
+    return dryRun(*built, program);
+  if (o.data.empty())
+    return Error{"--data is required: the text to train on"};
+  auto text = TextSource::open(o.data, program, o.seed);
+  if (!text)
+    return text.error();
+  if (!o.out.empty())
+    if (auto status = prepareFolder(o.out); !status)
+      return status;
+  auto session = openSession(*built, o, o.profile);
+  if (!session)
+    return session.error();
+  if (auto status = (*session)->initialise(o.seed); !status)
+    return status;
+  if (!o.weights.empty()) {
+    auto file = SafetensorsFile::open(o.weights);
+    if (!file)
+      return file.error();
+    auto report = loadWeights(**session, *file);
+    if (!report)
+      return report.error();
+    if (report->ignored)
+      note(o.quiet, fmt::format("'{}' has {} tensors that the program does not take", o.weights,
+                                report->ignored));
+  }
+  if (!o.quiet && !o.json)
+    out(fmt::format("{}: {} params, plan {} on {}, {}, {} tokens of text\n",
+                    built->executable->model,
+                    countText(plannedMemory(*built->executable, program).paramElements),
+                    built->executable->plan, meshText(built->executable->mesh),
+                    sizesText(program.dims), countText(text->size())));
+  if (auto status = loop(**session, *text, program); !status)
+    return status;
+  if (!o.out.empty())
+    if (auto status = save(**session, program); !status)
+      return status;
+  finish(**session, *built, *number);
+  return {};
+}
+
+} // namespace
+
+void addTrain(Commands &commands) {
+  auto o = std::make_shared<TrainOptions>();
+  CLI::App *app = commands.add(
+      "train", "Train a model on text.",
+      "  cleave train models/gpt2.cleave --data shakespeare.txt --steps 200 --out run1\n"
+      "  cleave train models/gpt2.cleave --plan megatron --mesh tp=2 --data shakespeare.txt\n"
+      "  cleave train models/gpt2.cleave --set layers=12,width=768 --plan megatron --mesh tp=2 "
+      "--dry-run\n"
+      "  cleave train gpt2.cleavex --data shakespeare.txt --json\n");
+  addFile(app, *o, true);
+  app->add_option("--data", o->data, "the text")->type_name("TEXT");
+  app->add_option("--tokenizer", o->tokenizer, "tokens of the text (bytes)")
+      ->check(oneOf({"bytes"}))
+      ->type_name("WORD");
+  addFunction(app, *o, "loss");
+  app->add_option("--steps", o->steps, "training steps (100)")
+      ->check(wholeNumber(1, 1LL << 31))
+      ->type_name("N");
+  addSizes(app, *o);
+  app->add_option("--optimizer", o->optimizer.kind, "adamw or sgd (adamw)")
+      ->check(oneOf({"adamw", "sgd"}))
+      ->type_name("WORD");
+  app->add_option("--lr", o->lr, "learning rate (adamw: 0.001, sgd: 0.1)")
+      ->check(realNumber(1e-12, 1e6))
+      ->type_name("X");
+  app->add_option("--momentum", o->optimizer.momentum, "of sgd (0)")
+      ->check(realNumber(0, 1))
+      ->type_name("X");
+  app->add_option("--decay", o->optimizer.decay, "of adamw, decoupled (0.01)")
+      ->check(realNumber(0, 1e3))
+      ->type_name("X");
+  app->add_flag("--decay-all", o->optimizer.decayAll, "decay norms and biases too");
+  app->add_option("--weights", o->weights, "start from these weights")->type_name("FILE");
+  app->add_option("--out", o->out, "folder for weights.safetensors and metrics.jsonl")
+      ->type_name("DIR");
+  addModel(app, *o);
+  addPlan(app, *o);
+  addSeed(app, *o);
+  addThreads(app, *o);
+  app->add_option("--every", o->every, "print every Nth step (1)")
+      ->check(wholeNumber(1, 1LL << 31))
+      ->type_name("N");
+  app->add_flag("--dry-run", o->dryRun, "compile and show memory and collectives only");
+  app->add_flag("--profile", o->profile, "where the time and the memory go");
+  addOutput(app, *o);
+  commands.action(app, [o] { return Training(*o).run(); });
+}
+
+} // namespace cleave::tool
