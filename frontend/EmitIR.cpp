@@ -11,6 +11,8 @@
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/raw_ostream.h"
 
+#include <set>
+
 namespace cleave {
 namespace {
 
@@ -269,8 +271,10 @@ private:
         func.setArgAttr(number, kNoDecay, b.getUnitAttr());
       llvm::SmallVector<Attribute> rules;
       std::vector<std::string> axes;
-      if (pinsOf(param.path, rules, axes))
+      if (pinsOf(param.path, rules, axes)) {
         func.setArgAttr(number, "cleave.pin", b.getArrayAttr(rules));
+        func.setArgAttr(number, "cleave.pin_axes", strings(axes));
+      }
       slices[{index, {}}] = block->getArgument(number++);
     }
     std::map<ValueId, ValueId> origin;
@@ -296,11 +300,19 @@ private:
     }
     region(f.body);
     llvm::SmallVector<mlir::Value> returned;
+    std::set<std::string> taken;
     for (auto [i, result] : llvm::enumerate(f.body.yields)) {
       returned.push_back(values.at(result));
-      func.setResultAttr(
-          i, kName,
-          b.getStringAttr(f.body.yields.size() == 1 ? "result" : "result." + std::to_string(i)));
+      // The variable that is returned ("logits"), else the function.
+      std::string shown = f.body.yields.size() == 1 ? f.name : f.name + "." + std::to_string(i);
+      for (const std::string &name : f.values[result].names)
+        if (name.starts_with(f.name + ".") && name.find('.', f.name.size() + 1) == name.npos) {
+          shown = name.substr(f.name.size() + 1);
+          break;
+        }
+      if (!taken.insert(shown).second)
+        taken.insert(shown += "." + std::to_string(i));
+      func.setResultAttr(i, kName, b.getStringAttr(shown));
     }
     mlir::func::ReturnOp::create(b, location(f.range), returned);
   }

@@ -283,7 +283,8 @@ private:
       if (!name(s.over, "the dim to repeat over"))
         return false;
       s.range = join(s.range, previousRange());
-      if (!expect("{", "and the loop's body"))
+      if (!expect("{", "and the loop's body",
+                  "a loop runs over a dim: `repeat i in layers { ... }`"))
         return false;
       body(s.body, nullptr);
       out.push_back(std::move(s));
@@ -451,7 +452,10 @@ private:
       if (!accept(","))
         break;
     }
-    ok = ok && close(")", "after the axes", opened) && expect("{", "and the plan's body");
+    ok = ok &&
+         close(")", "after the axes", opened,
+               current().is(":") ? "a size is written `tp = 2`" : "") &&
+         expect("{", "and the plan's body");
     if (!ok) {
       while (!atEnd() && !current().is("{") && !current().is("model") && !current().is("plan"))
         advance();
@@ -519,7 +523,8 @@ private:
       pin.path += "." + part.text;
     }
     pin.pathRange = join(pin.pathRange, previousRange());
-    if (!expect(":", "and `shard ...` or `replicate`"))
+    if (!expect(":", "and `shard ...` or `replicate`",
+                "as in `at forward.logits: replicate over tp`"))
       return false;
     if (current().is("replicate")) {
       pin.rule.range = current().range;

@@ -92,7 +92,8 @@ protected:
     return accept(text) || fail("`" + std::string(text) + "` " + after, hint);
   }
   /// The closing bracket, or the closing brace of a body; `opened` is the other one.
-  bool close(std::string_view bracket, const std::string &what, SourceRange opened) {
+  bool close(std::string_view bracket, const std::string &what, SourceRange opened,
+             const std::string &hint = {}) {
     if (accept(bracket))
       return true;
     // At the end of the file the innermost is enough.
@@ -102,7 +103,7 @@ protected:
       return false;
     diagnostics
         .error(current().range,
-               "expected `" + std::string(bracket) + "` " + what + ", found " + found())
+               "expected `" + std::string(bracket) + "` " + what + ", found " + found(), hint)
         .notes.push_back({opened, "it is opened here"});
     return false;
   }

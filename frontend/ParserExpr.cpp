@@ -237,8 +237,13 @@ bool ParserBase::items(std::vector<Item> &out, std::string_view closing, SourceR
     if (!accept(","))
       break;
   }
+  std::string hint;
+  if (current().is(":") && closing == ")")
+    hint = "an option is written `name = value`";
+  else if (current().kind == TokenKind::Name || current().kind == TokenKind::Integer)
+    hint = "a comma stands between two of them";
   return close(closing, closing == ")" ? "to close the parenthesis" : "to close the bracket",
-               opened);
+               opened, hint);
 }
 
 bool ParserBase::type(Type &out) {

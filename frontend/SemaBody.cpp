@@ -18,6 +18,7 @@ Operand Checker::fail(SourceRange range, const std::string &message, const std::
 
 /// Counts work: small programs can call themselves into huge ones.
 bool Checker::tick(SourceRange range) {
+  gaveUp |= diagnostics.full();
   if (gaveUp)
     return false;
   if (++steps <= maxSteps)
@@ -300,6 +301,16 @@ static void assigned(const ast::Body &body, std::vector<std::string> &out) {
 }
 
 void Checker::repeat(const ast::Stmt &stmt) {
+  for (const Instance *instance : {frame->self.instance, const_cast<const Instance *>(&root)})
+    if (auto part = instance->parts.find(stmt.over.text); part != instance->parts.end()) {
+      const Instance *array = part->second.get();
+      bool many = array && array->ownArrays > 0;
+      fail(stmt.over.range, quoted(stmt.over.text) + " is a part, and a loop runs over a dim",
+           many ? "write `repeat i in " + array->arrays[array->arrays.size() - array->ownArrays] +
+                      " { ... }` and call `" + stmt.over.text + "[i]`"
+                : "");
+      return;
+    }
   auto dim = singleAtom(stmt.over, *frame->self.instance, "repeated over");
   const ast::Name &indexName = stmt.targets[0];
   if (frame->locals.count(indexName.text)) {
@@ -618,6 +629,8 @@ Operand Checker::evalCall(const ast::Expr &e) {
                 "write " + quoted(callee.text + "(" +
                                   std::string(program.sources.text(callee.children[0]->range)) +
                                   (e.items.empty() ? ")" : ", ...)")));
+  if (callee.kind == ast::ExprKind::Member && !eval(callee))
+    return {};
   if (callee.kind != ast::ExprKind::Name)
     return fail(callee.range, "this cannot be called");
   const std::string &name = callee.text;

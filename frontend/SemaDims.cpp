@@ -121,7 +121,7 @@ std::optional<Setting> Checker::number(const ast::Expr &e, const Instance &conte
     auto bound = context.statics.find(e.text);
     if (bound != context.statics.end() && !bound->second.isDim)
       return bound->second.number;
-    if (badDims.count(e.text))
+    if (badDims.count(e.text) || diagnostics.full())
       return std::nullopt;
     // A free dim or a dim first: a hyperparameter of that name is the same.
     if (const NamedDim *dim = findDim(e.text, context))
@@ -248,7 +248,7 @@ void Checker::hyperparameters() {
         diagnostics.error({}, flag + ": " + quoted(name) + " is " +
                                   (isBool(*value) ? "true or false" : "a number") +
                                   ", as its default " + toString(*value));
-      if (parsed)
+      else
         value = parsed;
     } else if (!hyper.value) {
       diagnostics.error(hyper.name.range, "the hyperparameter " + quoted(name) + " has no value",
@@ -315,6 +315,8 @@ void Checker::dims() {
                         didYouMean(name, freeNames));
   int64_t invented = 2;
   for (const ast::Dim &d : source->dims) {
+    if (diagnostics.full())
+      return;
     if (!d.value) {
       int64_t size = ++invented;
       auto given = options.freeSizes.find(d.name.text);
@@ -325,7 +327,10 @@ void Checker::dims() {
         size = fallback->second;
       else if (!options.inventSizes)
         diagnostics.error(d.range, "the free dim " + quoted(d.name.text) + " has no size",
-                          "it comes with the data, or give `--" + d.name.text + "`");
+                          "it comes with the data, or give " +
+                              (d.name.text == "batch" || d.name.text == "seq"
+                                   ? quoted("--" + d.name.text)
+                                   : quoted("--dim " + d.name.text + "=...")));
       addDim({NamedDim::Free, d.name.text, size, {d.name.text}, d.name.range});
       continue;
     }
@@ -376,7 +381,7 @@ const NamedDim *Checker::findDim(const std::string &name, const Instance &contex
 }
 
 void Checker::unknownDim(const ast::Name &name, const Instance &context) {
-  if (badDims.count(name.text))
+  if (badDims.count(name.text) || diagnostics.full())
     return; // said where it is declared
   auto hyper = hyperIndex.find(name.text);
   auto bound = context.statics.find(name.text);
@@ -432,7 +437,8 @@ std::optional<std::vector<std::string>> Checker::dimAtoms(const ast::Expr &e,
         literal ? "a dim has a name, not only the size " + std::to_string(e.integer)
                 : "expected the name of a dim, or a product of names",
         literal ? "declare it in the model: `dim some_name = " + std::to_string(e.integer) + "`"
-                : "declare it in the model: `dim some_name = ...`");
+        : e.kind == ast::ExprKind::String ? "dims stand without quotes"
+                                          : "declare it in the model: `dim some_name = ...`");
     return std::nullopt;
   }
   std::vector<std::string> atoms;

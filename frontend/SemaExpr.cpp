@@ -54,11 +54,15 @@ Operand Checker::evalInner(const ast::Expr &e) {
     break;
   }
   InstanceRef base;
-  if (!resolvePart(*e.children[0], base))
+  if (!resolvePart(*e.children[0], base)) {
+    // An unknown name is a fault of its own.
+    if (e.children[0]->kind == ExprKind::Name && !eval(*e.children[0]))
+      return {};
     return fail(e.opRange, "a tensor has no members",
                 e.text == "T" ? "dims have names, so nothing is transposed; another order is "
                                 "`x as [b, a]`"
                               : "a param of a part is `part.param`");
+  }
   if (!base.instance || !complete(base, *e.children[0]))
     return {};
   if (auto param = base.instance->params.find(e.text); param != base.instance->params.end())

@@ -266,7 +266,8 @@ bool Checker::bindBlock(Instance &instance, const Instance &outer, const ast::Pa
       if (next >= known.size() || !item.value) {
         diagnostics
             .error(item.value ? item.value->range : part.range,
-                   "the block " + quoted(block.name.text) + " has " + std::to_string(known.size()) +
+                   "the block " + quoted(block.name.text) + " has " +
+                       (known.empty() ? "no" : std::to_string(known.size())) +
                        (known.size() == 1 ? " hyperparameter" : " hyperparameters"))
             .notes.push_back({block.name.range, "it is declared here"});
         return false;

@@ -92,7 +92,8 @@ static unsigned editDistance(std::string_view a, std::string_view b) {
 }
 
 std::string nearest(std::string_view word, const std::vector<std::string> &candidates) {
-  if (word.size() > 64)
+  // Near matches are a help, not worth minutes.
+  if (word.size() > 64 || candidates.size() > 2000)
     return {};
   std::string best;
   unsigned bestDistance = std::max<size_t>(1, word.size() / 3) + 1;

@@ -253,20 +253,21 @@ SmallVector<Value> AttentionOp::expand(OpBuilder &b) {
     Value causal = compare(b, loc, Predicate::GE, row, line(keyDim, keys));
     seen = seen ? binary<AndOp>(b, loc, seen, causal) : causal;
   }
-  // A row that sees nothing has the maximum -inf: shift by 0 there, and divide
-  // by 1, so that the row is 0 and so are its gradients.
+  // A row that sees nothing (by mask, or by a bias of -inf) has the maximum -inf:
+  // shift by 0 there, and divide by 1, so that the row is 0 and so are its gradients.
+  bool mayBeBlind = seen || getBias();
   Value lowest = m.number(s, -std::numeric_limits<double>::infinity());
   Value zero = m.number(s, 0);
   Value masked = seen ? m.inOrder(select(b, loc, seen, s, lowest), scoreType) : s;
   Value top = m.map<StopGradientOp>(m.max(masked, {keyDim}));
-  if (seen)
+  if (mayBeBlind)
     top = select(b, loc, compare(b, loc, Predicate::EQ, top, lowest), zero, top);
   Value shifted = m.sub(s, top);
   Value e = m.map<ExpOp>(seen ? m.inOrder(select(b, loc, seen, shifted, lowest), scoreType)
                               : shifted);
   Value total = m.sum(e, {keyDim});
   Value safe = total;
-  if (seen)
+  if (mayBeBlind)
     safe = select(b, loc, compare(b, loc, Predicate::EQ, total, zero), m.number(s, 1), total);
   Value p = m.div(e, safe);
   if (!getRandom().empty())

@@ -77,6 +77,7 @@ public:
   Pipeline(const CheckedProgram &program, const CompileOptions &options)
       : program(program), options(options), context(MLIRContext::Threading::DISABLED),
         reports(context), kernels(kernelOptions(options)), provider(kernels) {
+    context.printOpOnDiagnostic(false);
     context.loadDialect<CleaveDialect, func::FuncDialect>();
   }
 

@@ -26,7 +26,7 @@ cmake --preset default -DPython3_EXECUTABLE=/usr/bin/python3 >"$log" 2>&1 || {
 NINJA_STATUS='[%f of %t, %e s] ' cmake --build --preset default --parallel "$(nproc)" --target cleave cleave-opt
 
 set -- build/bin/cleave compare models/gpt2.cleave --plans none,megatron --mesh tp=2 \
-  --data build/data/shakespeare.txt --steps 60 --batch 8 --seq 128 "$@"
+  --data build/data/shakespeare.txt --steps 100 --batch 8 --seq 128 "$@"
 title "3 of 3: train under two plans"
 printf '%s\n' "$*"
 exec "$@"

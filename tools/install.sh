@@ -11,9 +11,9 @@ packages=(
   # libraries
   libopenblas-pthread-dev libfmt-dev libcli11-dev nlohmann-json3-dev
   # tests: GoogleTest, lit and FileCheck, sanitizers, comparisons with reference values
-  libgtest-dev libgmock-dev llvm-22-tools libclang-rt-22-dev python3 python3-numpy
+  libgtest-dev libgmock-dev llvm-22-tools libclang-rt-22-dev python3 python3-numpy python3-psutil
   # the text
-  python3-psutil python3-pip
+  python3-pip
 )
 
 say() { printf '%s\n' "$*"; }

@@ -339,7 +339,7 @@ Status Checking::compareProgram(const std::string &name) {
     std::string shown = result.name;
     if (gradient)
       shown = result.name.substr(5);
-    else if (result.name == "result")
+    else if (result.name == name)
       shown = name;
     else if (result.name.rfind("tap:", 0) != 0)
       shown = name + "." + result.name;

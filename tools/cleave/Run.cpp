@@ -223,8 +223,7 @@ Status Running::run() {
       names.push_back(r.name);
   std::vector<NamedTensor> tensors;
   for (const std::string &name : names) {
-    // A result that has no name in the source goes by its function's.
-    std::string shown = name == "result" ? o.function : name;
+    std::string shown = name;
     if (name.rfind("grad:", 0) == 0)
       shown = "grad." + name.substr(5);
     tensors.push_back({shown, result->results.find(name)->second.view()});

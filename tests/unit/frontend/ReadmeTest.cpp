@@ -87,6 +87,16 @@ TEST(Readme, EveryExampleIsAsItSays) {
   EXPECT_EQ(shown, 1u);
 }
 
+TEST(Readme, TheErrorOfASettingIsAsItSays) {
+  CheckOptions options = inventing();
+  options.settings = {{"headz", "8"}};
+  auto program = check({"gpt2.cleave", readFile(CLEAVE_SOURCE_DIR "/models/gpt2.cleave")}, options);
+  ASSERT_FALSE(program);
+  std::string readme = readFile(CLEAVE_SOURCE_DIR "/frontend/README.md");
+  EXPECT_NE(readme.find("```text\n" + program.error().message + "```"), std::string::npos)
+      << program.error().message;
+}
+
 /// Each builtin has its row, and each row a builtin.
 TEST(Readme, EveryWordIsExplained) {
   std::string text = readFile(CLEAVE_SOURCE_DIR "/frontend/README.md");

@@ -73,11 +73,11 @@ TEST(Plans, OfAnotherFile) {
   EXPECT_EQ(p->plan("other")->axes[0].size, 2);
   EXPECT_EQ(p->sources.locate(p->plan("other")->range).file, "plans.cleave");
 
-  options.planFiles = {{"plans.cleave", "plan other for m on (tp) { shard fn by tp }"}};
+  options.planFiles = {{"plans.cleave", "plan other for m on (tp) { shard ff by tp }"}};
   Diagnostics diagnostics;
   auto wrong = check({"model.cleave", withPlans("")}, options, diagnostics);
   ASSERT_FALSE(wrong);
-  EXPECT_NE(wrong.error().message.find("plans.cleave:1:36: error: expected the name of a dim"),
+  EXPECT_NE(wrong.error().message.find("plans.cleave:1:34: error: no dim is called `ff`"),
             std::string::npos)
       << wrong.error().message;
 }
@@ -183,7 +183,7 @@ TEST(Set, ADimThatIsNoSizeIsAnErrorWhereItIsUsed) {
     options.settings = {{"n_heads", value}, {"must", "1"}};
     auto faults = findingsOf(sizes, options);
     ASSERT_FALSE(faults.empty()) << value;
-    EXPECT_EQ(std::pair(faults[0].line, faults[0].column), (std::pair<size_t, size_t>(3, 23)));
+    EXPECT_EQ(std::pair(faults[0].line, faults[0].column), (std::pair<size_t, size_t>(3, 24)));
     EXPECT_EQ(faults[0].text,
               "`n_heads` is " + std::string(value) +
                   ", which is no size of a dim | sizes are whole numbers from 1 to 2147483647");
@@ -199,6 +199,11 @@ TEST(Sizes, OfFreeDims) {
       faults[0],
       (Finding{2, 8,
                "the free dim `batch` has no size | it comes with the data, or give `--batch`"}));
+  EXPECT_EQ(findingsOf("model m { free pixels\n fn f(x: [pixels]) -> f32 { return 1.0 } }",
+                       CheckOptions()),
+            (std::vector<Finding>{{1, 16,
+                                   "the free dim `pixels` has no size | it comes with the data, or "
+                                   "give `--dim pixels=...`"}}));
   options.freeSizes = {{"batch", 5}, {"seqq", 3}};
   options.defaultSizes = {{"seq", 7}, {"batch", 9}, {"else", 1}};
   EXPECT_EQ(
@@ -253,9 +258,9 @@ TEST(Rendering, CaretUnderTabsAndWideCharacters) {
 }
 
 TEST(Rendering, BytesThatAreNoTextAreEscaped) {
-  EXPECT_EQ(rendered(std::string("model m { \xff\x00\x1b[31m }", 18)),
+  EXPECT_EQ(rendered(std::string("model m { \xff\x00\x1b[m }", 17)),
             "m.cleave:1:11: error: `\\xff\\x00\\x1b` has no meaning here\n"
-            "   1 | model m { \\xff\\x00\\x1b[31m }\n"
+            "   1 | model m { \\xff\\x00\\x1b[m }\n"
             "     |           ^~~~~~~~~~~~\n"
             "  hint: names are ASCII letters, digits and `_`\n");
 }

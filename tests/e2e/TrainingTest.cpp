@@ -1,0 +1,181 @@
+//===- TrainingTest.cpp - training steps against the reference ------------===//
+// Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//===----------------------------------------------------------------------===//
+#include "Support.h"
+
+#include <cmath>
+
+using namespace cleave;
+using namespace cleave::e2e;
+
+namespace {
+
+constexpr int64_t seed = 11;
+
+/// The settings of oracles/make_gpt2.py.
+OptimizerSettings adamw() {
+  OptimizerSettings o;
+  o.kind = "adamw";
+  o.decay = 0.1;
+  return o;
+}
+OptimizerSettings sgd() {
+  OptimizerSettings o;
+  o.kind = "sgd";
+  o.momentum = 0.9;
+  return o;
+}
+
+/// What each step gave.
+std::vector<Tensors> steps(Session &session, const Tensors &inputs, double lr, int count,
+                           int from = 0, RunOptions options = {}) {
+  std::vector<Tensors> all;
+  for (int i = from; i < from + count && !::testing::Test::HasFailure(); ++i)
+    all.push_back(ran(session, "train_step", inputs,
+                      {{"seed", seed}, {"step", int64_t(i)}, {"lr", lr}}, options));
+  return all;
+}
+
+class Training : public ::testing::TestWithParam<Layout> {
+protected:
+  /// A session with the reference's weights.
+  std::unique_ptr<Session> ready(const CompileOptions &options, const Model &model = gpt2()) {
+    auto session = started(compiled(model, GetParam(), options));
+    if (session)
+      setParams(*session, oracle("gpt2/weights.safetensors"));
+    return session;
+  }
+  const Tensors inputs = oracle("gpt2/inputs.safetensors");
+};
+
+std::string nameOf(const ::testing::TestParamInfo<Layout> &info) { return info.param.name; }
+INSTANTIATE_TEST_SUITE_P(On, Training, ::testing::ValuesIn(allLayouts()), nameOf);
+
+TEST_P(Training, AdamWLossesAreTheReferences) {
+  Tensors reference = oracle("gpt2/training.safetensors");
+  // Rounding alone moves a key bias under Adam, hence no 1e-11 in float64.
+  for (auto [dtype, which, tolerance] : {std::tuple(DType::F32, "adamw.losses_f64", 1e-5),
+                                         std::tuple(DType::F64, "adamw.losses_f64", 1e-10)}) {
+    auto session = ready(trainStep(dtype, adamw()));
+    ASSERT_TRUE(session);
+    auto all = steps(*session, inputs, 1e-3, 20);
+    ASSERT_EQ(all.size(), 20u);
+    for (size_t i = 0; i < 20; ++i) {
+      double expected = reference.at(which).as<double>()[i];
+      EXPECT_NEAR(number(all[i], "loss"), expected, tolerance * std::abs(expected))
+          << name(dtype) << ", step " << i + 1;
+    }
+  }
+}
+
+TEST_P(Training, GradientNormIsTheReferences) {
+  auto session = ready(trainStep(DType::F64, adamw()));
+  ASSERT_TRUE(session);
+  auto all = steps(*session, inputs, 1e-3, 1);
+  ASSERT_EQ(all.size(), 1u);
+  double expected = number(oracle("gpt2/expected_f64.safetensors"), "grad_norm");
+  EXPECT_NEAR(number(all[0], "gradient_norm"), expected, 1e-11 * expected);
+}
+
+TEST_P(Training, SgdWeightsAreTheReferences) {
+  auto session = ready(trainStep(DType::F64, sgd()));
+  ASSERT_TRUE(session);
+  auto all = steps(*session, inputs, 0.1, 3);
+  ASSERT_EQ(all.size(), 3u);
+  Tensors reference = oracle("gpt2/training.safetensors");
+  for (size_t i = 0; i < 3; ++i) {
+    double expected = reference.at("sgd.losses_f64").as<double>()[i];
+    EXPECT_NEAR(number(all[i], "loss"), expected, 1e-11 * expected) << i;
+  }
+  EXPECT_TRUE(close(oracle("gpt2/sgd3_f64.safetensors"), persistent(*session), 1e-11));
+}
+
+TEST_P(Training, AdamWWeightsAreTheReferences) {
+  auto session = ready(trainStep(DType::F64, adamw()));
+  ASSERT_TRUE(session);
+  ASSERT_EQ(steps(*session, inputs, 1e-3, 3).size(), 3u);
+  Tensors expected = oracle("gpt2/adamw3_f64.safetensors"), found = persistent(*session);
+  // A gradient of pure rounding, 1e-16, moves the key bias by lr * 1e-16 / epsilon a step.
+  Tensors keyBias;
+  keyBias.insert(expected.extract("body.bk"));
+  EXPECT_TRUE(close(expected, found, 1e-11));
+  EXPECT_TRUE(close(keyBias, found, 1e-9));
+}
+
+/// With dropout, so that the masks take part.
+TEST_P(Training, TwoRunsAreBitEqual) {
+  std::vector<Tensors> results;
+  for (int turn = 0; turn < 2; ++turn) {
+    auto session = ready(trainStep(DType::F32, adamw()), gpt2With("dropout_rate", "0.3"));
+    ASSERT_TRUE(session);
+    auto all = steps(*session, inputs, 1e-3, 3);
+    ASSERT_EQ(all.size(), 3u);
+    Tensors values = persistent(*session, true);
+    for (size_t i = 0; i < all.size(); ++i)
+      for (auto &[name, value] : all[i])
+        values.emplace("step " + std::to_string(i) + " " + name, value);
+    results.push_back(std::move(values));
+  }
+  EXPECT_TRUE(sameBits(results[0], results[1]));
+}
+
+/// What is replicated (norms, biases of rows, their moments) stays bit-equal on
+/// all ranks. The runtime compares the copies after each step.
+TEST_P(Training, ReplicasStayBitEqual) {
+  auto session = ready(trainStep(DType::F32, adamw()), gpt2With("dropout_rate", "0.1"));
+  ASSERT_TRUE(session);
+  RunOptions options;
+  options.checkReplicas = true;
+  EXPECT_EQ(steps(*session, inputs, 1e-3, 20, 0, options).size(), 20u);
+}
+
+/// Weights and moments brought to the host and back change nothing.
+TEST_P(Training, GoesOnBitEqualFromSavedState) {
+  auto first = ready(trainStep(DType::F32, adamw()));
+  auto second = started(compiled(gpt2(), GetParam(), trainStep(DType::F32, adamw())));
+  ASSERT_TRUE(first && second);
+  steps(*first, inputs, 1e-3, 3);
+  for (const auto &[name, value] : persistent(*first, true)) {
+    auto status = second->set(name, value.view());
+    ASSERT_TRUE(status) << status.error().message;
+  }
+  auto a = steps(*first, inputs, 1e-3, 2, 3), b = steps(*second, inputs, 1e-3, 2, 3);
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i)
+    EXPECT_TRUE(sameBits(a[i], b[i])) << i;
+  EXPECT_TRUE(sameBits(persistent(*first, true), persistent(*second, true)));
+}
+
+TEST_P(Training, FusionAndMemoryReuseChangeNothing) {
+  Tensors weights = oracle("gpt2/weights.safetensors");
+  auto results = [&](bool fuse, bool reuse) -> Tensors {
+    CompileOptions options = gradientsOf("loss", DType::F64);
+    options.fuse = fuse;
+    options.reuseMemory = reuse;
+    auto session = ready(options);
+    return session ? ran(*session, "loss_grads", inputs) : Tensors();
+  };
+  Tensors normal = results(true, true);
+  ASSERT_EQ(normal.size(), 21u);
+  EXPECT_TRUE(sameBits(normal, results(true, false)));
+  EXPECT_TRUE(close(normal, results(false, true), 1e-13));
+}
+
+/// The comparison of copies does notice: without the sum over tp of the gradient
+/// that reaches a norm, each rank has a norm weight's gradient of its own.
+TEST(Replicas, AnUnequalCopyIsAnError) {
+  CompileOptions options = trainStep(DType::F32, adamw());
+  options.mutation = "drop:7";
+  auto session = started(compiled(gpt2(), tp(2), options));
+  ASSERT_TRUE(session);
+  setParams(*session, oracle("gpt2/weights.safetensors"));
+  RunOptions check;
+  check.checkReplicas = true;
+  auto result = session->run("train_step", oracle("gpt2/inputs.safetensors"),
+                             {{"seed", seed}, {"step", int64_t(0)}, {"lr", 1e-3}}, check);
+  ASSERT_FALSE(result);
+  EXPECT_NE(result.error().message.find("body.n"), std::string::npos) << result.error().message;
+}
+
+} // namespace
