@@ -101,7 +101,11 @@ ShardingRule SelectOp::getShardingRule() { return elementwise(*this, {{1, 2}}); 
 // A pin fixes the value's sharding, and that includes that it is reduced.
 ShardingRule PinOp::getShardingRule() { return elementwise(*this); }
 ShardingRule MaskPaddingOp::getShardingRule() {
-  return elementwise(*this);
+  // A sum of zeros is zero, a maximum of -inf is -inf.
+  double fill = getFill().convertToDouble();
+  if (fill == 0)
+    return elementwise(*this, {{0}});
+  return fill < 0 ? elementwise(*this, {}, {{0}}) : elementwise(*this);
 }
 
 ShardingRule RenameOp::getShardingRule() {

@@ -218,7 +218,8 @@ Status Pipeline::compileEntry(const EntryPoint &entry) {
   });
   CLEAVE_STAGE("shard", EmitStage::Sharded, [&]() -> LogicalResult {
     if (failed(assignShardings(*module)) || failed(insertCollectives(*module)) ||
-        failed(verifyShardings(*module)))
+        failed(maskPadding(*module)) || failed(verifyShardings(*module)) ||
+        failed(verifyPadding(*module)))
       return failure();
     if (options.emit == EmitStage::Sharded)
       return success();

@@ -4,17 +4,13 @@
 //===----------------------------------------------------------------------===//
 //
 // Types become local: blocks of ceil(n/p), the same on all ranks. Ops that need to
-// know where their shard begins get offsets. Where n is no multiple of p the last
-// ranks' blocks end in padding, and a value that is summed (or maximised) over
-// such a dim is masked first, unless its padding is known to be zero.
+// know where their shard begins get offsets.
 //
 //===----------------------------------------------------------------------===//
 #include "passes/Passes.h"
 #include "passes/sharding/Sharding.h"
 
 #include "mlir/IR/IRMapping.h"
-
-#include <limits>
 
 using namespace mlir;
 using namespace cleave;
@@ -34,8 +30,6 @@ public:
   LogicalResult run();
 
 private:
-  using Key = std::pair<Value, unsigned>;
-
   NamedTensorType local(NamedTensorType type) {
     Sharding s = context.of(type);
     SmallVector<int64_t> sizes;
@@ -44,29 +38,18 @@ private:
     return NamedTensorType::get(type.getContext(), type.getElementType(), type.getNames(), sizes,
                                 {});
   }
-  bool uneven(NamedTensorType type, unsigned dim) {
-    Sharding s = context.of(type);
-    return type.getSizes()[dim] % context.sizeOf(s.dims[dim]) != 0;
-  }
   void block(Block &from);
   void visit(Operation *op);
   void shardable(ShardableOpInterface op);
   void repeat(RepeatOp op);
-
-  /// Whether the padding of a dim of the (sharded) value is known to be zero.
-  bool isZeroPadded(Value v, unsigned dim, int depth = 0);
-  Value masked(Value old, Value value, ArrayRef<unsigned> dims, double fill, Operation *at);
   Value offset(int64_t size, ArrayRef<int> atoms);
-  Value extent(int64_t size, ArrayRef<int> atoms);
 
   const ShardingContext &context;
   func::FuncOp function;
   OpBuilder b;
   IRMapping map;
   Block *entry = nullptr;
-  llvm::DenseMap<std::pair<Attribute, int64_t>, Value> offsets, extents;
-  llvm::DenseMap<Key, bool> zeroPadded;
-  llvm::DenseMap<std::tuple<Value, Attribute, bool>, Value> masks;
+  llvm::DenseMap<std::pair<Attribute, int64_t>, Value> offsets;
 };
 
 Value Partitioner::offset(int64_t size, ArrayRef<int> atoms) {
@@ -82,110 +65,11 @@ Value Partitioner::offset(int64_t size, ArrayRef<int> atoms) {
   return v;
 }
 
-Value Partitioner::extent(int64_t size, ArrayRef<int> atoms) {
-  Value &v = extents[{context.axes(atoms), size}];
-  if (!v) {
-    OpBuilder::InsertionGuard guard(b);
-    b.setInsertionPointToStart(entry);
-    v = ShardExtentOp::create(b, function.getLoc(), b.getIndexType(), context.axes(atoms),
-                              context.block(size, atoms), size);
-  }
-  return v;
-}
-
-bool Partitioner::isZeroPadded(Value v, unsigned dim, int depth) {
-  if (!uneven(tensorOf(v), dim))
-    return true;
-  auto it = zeroPadded.find({v, dim});
-  if (it != zeroPadded.end())
-    return it->second;
-  if (depth > 64)
-    return false;
-  StringRef name = tensorOf(v).getNames()[dim].getValue();
-  // A dim of an operand that the result's dim comes from, unless it lacks it.
-  auto operandPadded = [&](Value operand) {
-    int64_t d = tensorOf(operand).indexOf(name);
-    return d >= 0 && isZeroPadded(operand, d, depth + 1);
-  };
-  bool zero = false;
-  if (auto arg = dyn_cast<BlockArgument>(v)) {
-    Operation *owner = arg.getOwner()->getParentOp();
-    if (auto f = dyn_cast<func::FuncOp>(owner)) {
-      auto role = f.getArgAttrOfType<StringAttr>(arg.getArgNumber(), kRole);
-      zero = role && (role.getValue() == "param" || role.getValue() == "state");
-    } else if (auto r = dyn_cast<RepeatOp>(owner); r && arg.getArgNumber() > r.getNumCarried()) {
-      zero = isZeroPadded(r.getStacked()[arg.getArgNumber() - 1 - r.getNumCarried()], dim + 1,
-                          depth + 1);
-    }
-  } else {
-    Operation *op = v.getDefiningOp();
-    if (isa<MulOp, ContractOp>(op)) {
-      // Zero times the padding of the other side, which might not be finite.
-      Value x = op->getOperand(0), y = op->getOperand(1);
-      bool xHas = tensorOf(x).hasDim(name), yHas = tensorOf(y).hasDim(name);
-      zero = (!xHas || operandPadded(x)) && (!yHas || operandPadded(y));
-    } else if (isa<AddOp, SubOp>(op)) {
-      zero = operandPadded(op->getOperand(0)) && operandPadded(op->getOperand(1));
-    } else if (isa<NegOp, CastOp, BroadcastOp, StopGradientOp, BarrierOp, PinOp, AllReduceOp,
-                   AllGatherOp, ShardSliceOp, ReduceScatterOp, AllToAllOp>(op)) {
-      // What a scatter or slice adds to a whole dim is zero; a dim that was split
-      // already brings its padding along.
-      zero = operandPadded(op->getOperand(0));
-    } else if (auto r = dyn_cast<ReduceOp>(op)) {
-      zero = r.getReduction() == Reduction::Sum && operandPadded(op->getOperand(0));
-    }
-  }
-  zeroPadded[{v, dim}] = zero;
-  return zero;
-}
-
-Value Partitioner::masked(Value old, Value value, ArrayRef<unsigned> dims, double fill,
-                          Operation *at) {
-  NamedTensorType type = tensorOf(old);
-  Sharding s = context.of(type);
-  SmallVector<Value> valid;
-  SmallVector<StringRef> names;
-  for (unsigned d : dims) {
-    valid.push_back(extent(type.getSizes()[d], s.dims[d]));
-    names.push_back(type.getNames()[d].getValue());
-  }
-  auto op = MaskPaddingOp::create(b, at->getLoc(), value.getType(), value, valid,
-                                  b.getStrArrayAttr(names), b.getF64FloatAttr(fill));
-  if (Attribute phase = at->getAttr(kPhase))
-    op->setAttr(kPhase, phase);
-  return op;
-}
-
 void Partitioner::shardable(ShardableOpInterface op) {
   ShardingRule rule = op.getShardingRule();
   SmallVector<Value> operands;
-  for (auto [i, v] : llvm::enumerate(op->getOperands())) {
-    Value value = map.lookup(v);
-    auto type = dyn_cast<NamedTensorType>(v.getType());
-    if (type) {
-      // Padding along what is summed must not count.
-      SmallVector<unsigned> dims;
-      double fill = 0;
-      for (auto [d, f] : llvm::enumerate(rule.operands[i])) {
-        FactorKind kind = rule.factors[f].kind;
-        if (kind == FactorKind::Parallel || !uneven(type, d) || !type.isFloat())
-          continue;
-        // Ids never point into the table's padding.
-        if (rule.factors[f].needsOffset)
-          continue;
-        double neutral = kind == FactorKind::Max   ? -std::numeric_limits<double>::infinity()
-                         : kind == FactorKind::Min ? std::numeric_limits<double>::infinity()
-                                                   : 0;
-        if (neutral == 0 && isZeroPadded(v, d))
-          continue;
-        dims.push_back(d);
-        fill = neutral;
-      }
-      if (!dims.empty())
-        value = masked(v, value, dims, fill, op);
-    }
-    operands.push_back(value);
-  }
+  for (Value v : op->getOperands())
+    operands.push_back(map.lookup(v));
   if (isa<PinOp>(op.getOperation())) {
     map.map(op->getResult(0), operands[0]);
     return;
@@ -259,8 +143,10 @@ void Partitioner::visit(Operation *op) {
   OperationState state(op->getLoc(), op->getName());
   for (Value v : op->getOperands())
     state.operands.push_back(map.lookup(v));
-  for (Value r : op->getResults())
-    state.types.push_back(local(tensorOf(r)));
+  for (Value r : op->getResults()) {
+    auto type = dyn_cast<NamedTensorType>(r.getType());
+    state.types.push_back(type ? Type(local(type)) : r.getType());
+  }
   state.addAttributes(op->getAttrs());
   if (auto slice = dyn_cast<ShardSliceOp>(op)) {
     // Within what this rank has of the dim: only the new axes count.
@@ -300,22 +186,10 @@ LogicalResult Partitioner::run() {
   b.setInsertionPointToEnd(entry);
   block(old);
   auto ret = cast<func::ReturnOp>(old.getTerminator());
-  llvm::DenseSet<int64_t> donated;
-  for (unsigned i = 0; i < function.getNumArguments(); ++i)
-    if (auto to = function.getArgAttrOfType<IntegerAttr>(i, kDonatedTo))
-      donated.insert(to.getInt());
   SmallVector<Value> results;
-  for (auto [i, v] : llvm::enumerate(ret.getOperands())) {
+  for (Value v : ret.getOperands()) {
     Value value = map.lookup(v);
     layouts.push_back(TypeAttr::get(v.getType()));
-    // Params and states keep zeros in their padding from step to step.
-    SmallVector<unsigned> dims;
-    if (donated.contains(static_cast<int64_t>(i)))
-      for (unsigned d = 0; d < tensorOf(v).getRank(); ++d)
-        if (!isZeroPadded(v, d))
-          dims.push_back(d);
-    if (!dims.empty())
-      value = masked(v, value, dims, 0, ret);
     results.push_back(value);
     resultTypes.push_back(value.getType());
   }
@@ -349,5 +223,6 @@ LogicalResult cleave::partition(ModuleOp module) {
 
 LogicalResult cleave::shardModule(ModuleOp module) {
   return success(succeeded(assignShardings(module)) && succeeded(insertCollectives(module)) &&
-                 succeeded(verifyShardings(module)) && succeeded(partition(module)));
+                 succeeded(maskPadding(module)) && succeeded(verifyShardings(module)) &&
+                 succeeded(verifyPadding(module)) && succeeded(partition(module)));
 }

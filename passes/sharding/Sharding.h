@@ -5,8 +5,10 @@
 //
 //   assign    plan -> where every value is to live      (cleave-assign-shardings)
 //   insert    -> types with shardings, collectives      (cleave-insert-collectives)
+//   mask      -> padding is neutral where it is read    (cleave-mask-padding)
 //   verify    every op agrees with its declared rule    (cleave-verify-shardings)
-//   partition -> local sizes, offsets, padding masks    (cleave-partition)
+//             and reads no padding that counts          (cleave-verify-padding)
+//   partition -> local sizes, offsets                   (cleave-partition)
 //
 //===----------------------------------------------------------------------===//
 #pragma once
@@ -21,14 +23,16 @@
 
 namespace cleave {
 
-/// All four stages, in place, over every function of the module. The module says
+/// All stages, in place, over every function of the module. The module says
 /// its mesh and plan (kMeshAttr, kPlanAttr); with neither, types stay as they are
 /// and only pins are removed.
 llvm::LogicalResult shardModule(mlir::ModuleOp module);
 
 llvm::LogicalResult assignShardings(mlir::ModuleOp module);
 llvm::LogicalResult insertCollectives(mlir::ModuleOp module);
+llvm::LogicalResult maskPadding(mlir::ModuleOp module);
 llvm::LogicalResult verifyShardings(mlir::ModuleOp module);
+llvm::LogicalResult verifyPadding(mlir::ModuleOp module);
 llvm::LogicalResult partition(mlir::ModuleOp module);
 
 /// Result shardings that `assign` decided: array of ShardingAttr on ops (for a

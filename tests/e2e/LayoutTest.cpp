@@ -27,19 +27,19 @@ TEST_P(Weights, InitialValuesAreBitEqual) {
     Tensors values[2];
     for (bool sharded : {false, true}) {
       auto session =
-          started(compiled(gpt2(), sharded ? GetParam() : oneRank(), trainStep(dtype)));
+          started(compiled(gpt2(), sharded ? GetParam() : oneRank(), forwardOf("loss", dtype)));
       ASSERT_TRUE(session);
       auto status = session->initialise(5);
       ASSERT_TRUE(status) << status.error().message;
-      values[sharded] = persistent(*session, true);
+      values[sharded] = persistent(*session);
     }
-    EXPECT_EQ(values[0].size(), 60u); // 20 params, two moments each
+    EXPECT_EQ(values[0].size(), 20u);
     EXPECT_TRUE(sameBits(values[0], values[1])) << name(dtype);
   }
 }
 
 TEST(WeightsOf, SeedsAndPathsDiffer) {
-  auto session = started(compiled(gpt2(), oneRank(), trainStep(DType::F32)));
+  auto session = started(compiled(gpt2(), oneRank(), forwardOf("loss", DType::F32)));
   ASSERT_TRUE(session);
   ASSERT_TRUE(session->initialise(5));
   Tensors five = persistent(*session);
@@ -67,8 +67,8 @@ TEST(WeightsOf, SeedsAndPathsDiffer) {
 // Dropout
 //===----------------------------------------------------------------------===//
 
-/// Values before the inner projection's sum are split by tp, after it they are
-/// replicated. Nothing else is ever 0.
+/// `inner` is split by tp, the others are not. What is dropped is doubled, so that
+/// each name stands for an op outside of training too. Nothing else is ever 0.
 Model masks() {
   return {R"(
 model masks(width = 6, ffn = 10, layers = 3, rate = 0.3) {
@@ -76,13 +76,13 @@ model masks(width = 6, ffn = 10, layers = 3, rate = 0.3) {
   block layer(x: [batch, seq, width]) -> [batch, seq, width] {
     param w1: [width, ffn] = normal(1.0)
     param w2: [ffn, width] = normal(1.0)
-    inner = dropout(x @ w1, rate)
-    outer = dropout(x @ w1 @ w2, rate)
+    inner = 2.0 * dropout(x @ w1, rate)
+    outer = 2.0 * dropout(x @ w1 @ w2, rate)
     return x
   }
   part body: layer[layers]
   fn forward(x: [batch, seq, width]) -> [batch, seq, width] {
-    first = dropout(x, rate)
+    first = 2.0 * dropout(x, rate)
     repeat i in layers { x = body[i](x) }
     return first + x
   }
@@ -185,17 +185,17 @@ TEST_F(Dropout, MasksDiffer) {
 /// step, the path of the site and the layer.
 TEST_F(Dropout, MasksAreTheDocumentedFunction) {
   Tensors all = values(dpTp(), true);
-  std::string found = mask(all, sites[0]);
-  int matches = 0;
-  for (const std::string &path : {"forward.dropout", "forward.first", "forward.first.dropout",
-                                  "forward"}) {
-    Philox random(3, 4, siteHash(path));
-    std::string expected;
-    for (size_t i = 0; i < found.size(); ++i)
-      expected += random.uniform(i) >= 0.3f ? 'x' : '.';
-    matches += expected == found;
+  const char *paths[] = {"forward.dropout0", "body.dropout0", "body.dropout1"};
+  for (size_t site = 0; site < 3; ++site) {
+    std::string expected, found = mask(all, sites[site]);
+    uint32_t layers = site == 0 ? 1 : 3;
+    for (uint32_t layer = 0; layer < layers; ++layer) {
+      Philox random(3, 4, siteHash(paths[site]), layer);
+      for (size_t i = 0; i < found.size() / layers; ++i)
+        expected += random.uniform(i) >= 0.3 ? 'x' : '.';
+    }
+    EXPECT_EQ(found, expected) << sites[site];
   }
-  EXPECT_EQ(matches, 1);
 }
 
 /// Attention's probabilities included: the loss and all gradients with dropout.

@@ -160,8 +160,9 @@ def train(model, folder, plan=None, mesh=None, steps=3, batch=4, seq=8, dtype="f
         file.write(data if data is not None else (b"It was the best of times, it was the worst of times. " * 40))
     out = f"{SCRATCH}.{folder}"
     path = model.path if isinstance(model, Model) else model
-    code, _, err = command([CLEAVE, "train", path, "--data", text, "--steps", steps, "--batch", batch, "--seq", seq,
-                            "--dtype", dtype, "--quiet", "--out", out, *layout(plan, mesh), *more])
+    code, _, err = command([CLEAVE, "train", path, "--data", text, "--steps", steps, "--quiet", "--out", out,
+                            *(["--batch", batch, "--seq", seq, "--dtype", dtype] if dtype else []),
+                            *layout(plan, mesh), *more])
     check(code == 0, f"train under {plan} {mesh}: exit code {code}\n{err}")
     with open(os.path.join(out, "metrics.jsonl")) as file:
         metrics = [json.loads(line) for line in file]

@@ -1,5 +1,5 @@
 // Padding is masked where a sum or a maximum would read it, and only there.
-// RUN: cleave-opt %s --cleave-assign-shardings --cleave-insert-collectives --cleave-partition | FileCheck %s
+// RUN: cleave-opt %s --cleave-assign-shardings --cleave-insert-collectives --cleave-mask-padding --cleave-verify-padding --cleave-partition | FileCheck %s
 
 module attributes {cleave.mesh = #cleave.mesh<tp=4>, cleave.plan = [#cleave.shard_rule<vocab by tp>]} {
   // CHECK-LABEL: @logits
