@@ -209,8 +209,10 @@ static std::string renderPlace(const SourceMap &sources, SourceRange range) {
   bool cutLeft = false, cutRight = false;
   if (line.size() > window) {
     size_t from = begin > window / 2 ? begin - window / 2 : 0;
-    while (from > 0 && from < line.size() &&
-           (static_cast<unsigned char>(line[from]) & 0xC0) == 0x80)
+    // Not inside a character; bytes that are no text may go on for long.
+    for (unsigned i = 0; i < 3 && from > 0 && from < line.size() &&
+                         (static_cast<unsigned char>(line[from]) & 0xC0) == 0x80;
+         ++i)
       --from;
     size_t length = std::min(window, line.size() - from);
     cutLeft = from > 0;

@@ -117,7 +117,7 @@ def Cleave_CompareOp : Cleave_TensorOp<"compare", [ElementwiseTrait]> {
   let summary = "i1: whether the predicate holds (false for NaN, but `ne`).";
   let arguments = (ins Cleave_PredicateAttr:$predicate, Cleave_TensorType:$lhs, Cleave_TensorType:$rhs);
   let results = (outs Cleave_TensorType:$result);
-  let assemblyFormat = "$predicate $lhs `,` $rhs attr-dict `:` functional-type(operands, $result)";
+  let assemblyFormat = "`` $predicate $lhs `,` $rhs attr-dict `:` functional-type(operands, $result)";
   let hasVerifier = 1;
 }
 def Cleave_SelectOp : Cleave_TensorOp<"select", [ElementwiseTrait]> {
@@ -143,7 +143,7 @@ def Cleave_ReduceOp : Cleave_TensorOp<"reduce"> {
   let summary = "Sum, max or min over the named dims.";
   let arguments = (ins Cleave_ReductionAttr:$reduction, Cleave_TensorType:$operand, StrArrayAttr:$dims);
   let results = (outs Cleave_TensorType:$result);
-  let assemblyFormat = "$reduction $operand `over` $dims attr-dict `:` type($operand) `->` type($result)";
+  let assemblyFormat = "`` $reduction $operand `over` $dims attr-dict `:` type($operand) `->` type($result)";
   let hasVerifier = 1;
 }
 def Cleave_ContractOp : Cleave_TensorOp<"contract"> {
@@ -358,7 +358,7 @@ class Cleave_CollectiveOp<string mnemonic, dag attributes> : Cleave_Op<mnemonic,
 def Cleave_AllReduceOp : Cleave_CollectiveOp<"all_reduce",
     (ins Cleave_ReductionAttr:$reduction, ArrayAttr:$axes)> {
   let summary = "Combines over the axes; every rank has the result.";
-  let assemblyFormat = "$reduction $operand `over` $axes attr-dict `:` type($operand) `->` type($result)";
+  let assemblyFormat = "`` $reduction $operand `over` $axes attr-dict `:` type($operand) `->` type($result)";
 }
 def Cleave_AllGatherOp : Cleave_CollectiveOp<"all_gather", (ins StrAttr:$dim, ArrayAttr:$axes)> {
   let summary = "Joins the shards of one dim over the axes (its minor ones).";
@@ -367,7 +367,7 @@ def Cleave_AllGatherOp : Cleave_CollectiveOp<"all_gather", (ins StrAttr:$dim, Ar
 def Cleave_ReduceScatterOp : Cleave_CollectiveOp<"reduce_scatter",
     (ins Cleave_ReductionAttr:$reduction, StrAttr:$dim, ArrayAttr:$axes)> {
   let summary = "Combines over the axes; each rank keeps its shard of one dim.";
-  let assemblyFormat = "$reduction $operand `along` $dim `over` $axes attr-dict `:` type($operand) `->` type($result)";
+  let assemblyFormat = "`` $reduction $operand `along` $dim `over` $axes attr-dict `:` type($operand) `->` type($result)";
 }
 def Cleave_AllToAllOp : Cleave_CollectiveOp<"all_to_all",
     (ins StrAttr:$gather_dim, StrAttr:$split_dim, ArrayAttr:$axes)> {

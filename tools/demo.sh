@@ -19,7 +19,7 @@ bash tools/install.sh
 
 title "2 of 3: build"
 log=build/logs/configure.log
-cmake --preset default -DPython3_EXECUTABLE=/usr/bin/python3 >"$log" 2>&1 || {
+cmake --preset default >"$log" 2>&1 || {
   cat "$log" >&2
   exit 2
 }

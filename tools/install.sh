@@ -36,10 +36,11 @@ logged() {
 }
 
 install_packages() {
-  command -v dpkg-query >/dev/null && command -v apt-get >/dev/null ||
+  if ! { command -v dpkg-query && command -v apt-get; } >/dev/null; then
     fail "this machine has no apt. Cleave is built on Debian 12; elsewhere, install what these packages hold by
 hand, then run: cmake --preset default && cmake --build --preset default
   ${packages[*]}"
+  fi
 
   local missing=() package
   local installed

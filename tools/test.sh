@@ -37,7 +37,7 @@ mkdir -p "$results"
 broken=()
 
 run_suite() {
-  local suite=$1 folder=build options=(-DPython3_EXECUTABLE=/usr/bin/python3) select=()
+  local suite=$1 folder=build options=() select=()
   if [[ $suite != default ]]; then
     folder=build/$suite
     options+=(-DCLEAVE_LOADER=OFF) # it links LLVM

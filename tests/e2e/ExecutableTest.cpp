@@ -37,8 +37,7 @@ class File : public ::testing::TestWithParam<Layout> {};
 INSTANTIATE_TEST_SUITE_P(On, File, ::testing::Values(oneRank(), tp(3), dpTp()), nameOf);
 
 TEST_P(File, GivesTheSameBitsAsTheCompiler) {
-  auto executable =
-      compiled(gpt2With("dropout_rate", "0.2"), GetParam(), trainStep(DType::F32));
+  auto executable = compiled(gpt2With("dropout_rate", "0.2"), GetParam(), trainStep(DType::F32));
   ASSERT_TRUE(executable);
   std::string path = ::testing::TempDir() + "cleave_e2e_" + GetParam().name + ".cleavex";
   auto status = writeExecutable(*executable, path);
@@ -49,8 +48,7 @@ TEST_P(File, GivesTheSameBitsAsTheCompiler) {
   auto before = serialise(*executable), after = serialise(*again);
   ASSERT_TRUE(before && after);
   EXPECT_TRUE(*before == *after);
-  EXPECT_TRUE(
-      sameBits(trained(executable), trained(std::make_shared<const Executable>(*again))));
+  EXPECT_TRUE(sameBits(trained(executable), trained(std::make_shared<const Executable>(*again))));
 }
 
 TEST_P(File, TwoCompilationsGiveTheSameBytes) {

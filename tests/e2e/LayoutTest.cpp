@@ -206,9 +206,9 @@ INSTANTIATE_TEST_SUITE_P(On, DropoutOfGpt2,
 TEST_P(DropoutOfGpt2, GradientsAreOneRanks) {
   Tensors results[2];
   for (bool sharded : {false, true}) {
-    auto session = started(compiled(gpt2With("dropout_rate", "0.3"),
-                                    sharded ? GetParam() : oneRank(),
-                                    gradientsOf("loss", DType::F64, true)));
+    auto session =
+        started(compiled(gpt2With("dropout_rate", "0.3"), sharded ? GetParam() : oneRank(),
+                         gradientsOf("loss", DType::F64, true)));
     ASSERT_TRUE(session);
     setParams(*session, oracle("gpt2/weights.safetensors"));
     results[sharded] = ran(*session, "loss_grads", oracle("gpt2/inputs.safetensors"),

@@ -148,15 +148,14 @@ TEST_P(Pattern, IsTheSameInTheExecutable) {
 }
 
 TEST(PatternOf, DataParallelismReducesEachGradientOnce) {
-  std::vector<Collective> all =
-      collectives(emitted(gpt2(), dp(2), sharded(trainStep(DType::F32))));
+  std::vector<Collective> all = collectives(emitted(gpt2(), dp(2), sharded(trainStep(DType::F32))));
   int gradients = 0;
   for (const Collective &c : all) {
     EXPECT_EQ(c.op, "all_reduce");
     EXPECT_EQ(c.axes, "dp");
     gradients += c.phase == "backward";
   }
-  EXPECT_EQ(gradients, 20);                     // params; the tied one once
+  EXPECT_EQ(gradients, 20);                         // params; the tied one once
   EXPECT_EQ(count(all, "dp", "forward", false), 2); // the loss's sum and its count
 }
 
@@ -185,10 +184,9 @@ const std::vector<std::string> hyperparameters = {"vocab", "positions", "width",
 const std::vector<std::string> freeDims = {"batch", "seq"};
 const std::vector<std::string> params = {"wte", "wpe", "wq", "wk", "wv", "bq", "bk",
                                          "bv",  "wo",  "bo", "w1", "b1", "w2", "b2"};
-const std::vector<std::string> others = {"dropout_rate", "gpt2", "layer", "n1",     "n2",
-                                         "body",         "last", "h",     "a",      "x",
-                                         "m",            "i",    "logits", "tokens", "labels",
-                                         "forward",      "loss"};
+const std::vector<std::string> others = {
+    "dropout_rate", "gpt2",   "layer",  "n1",      "n2",  "body", "last", "h", "a", "x", "m", "i",
+    "logits",       "tokens", "labels", "forward", "loss"};
 
 /// Each word of the model's own becomes `called(word)`; comments, keywords,
 /// builtins, the plans' names and the mesh's axes stay.
@@ -200,7 +198,8 @@ std::string renamed(const std::string &text, const Names &called) {
         out += text[i++];
     } else if (std::isalpha(static_cast<unsigned char>(text[i])) || text[i] == '_') {
       std::string word;
-      while (i < text.size() && (std::isalnum(static_cast<unsigned char>(text[i])) || text[i] == '_'))
+      while (i < text.size() &&
+             (std::isalnum(static_cast<unsigned char>(text[i])) || text[i] == '_'))
         word += text[i++];
       out += called(word);
     } else {

@@ -1,54 +1,120 @@
-"""mutate.py CLEAVE FILE --kinds KIND,... [options of `cleave check`]
+"""mutate.py CLEAVE FILE KIND,... [options of `cleave check`]
 
-Puts every fault of these kinds into every collective of the sharded training step, one at a time,
-and has `cleave check` look for it: it must exit with 3 and name a place in FILE. What may stay
-unnoticed is what is no change in mathematics; `no_change` says which, from the collective alone,
-and each of those must stay unnoticed or the list is stale.
+Puts each fault of these kinds into each collective of the sharded training step of GPT-2, one at a
+time, and has `cleave check` look for it. It must exit with 3 and name the place: for a collective of
+the forward pass the value on its line (`cleave explain` has the lines), for one of the way back the
+param whose gradient it comes to first, for one of the optimizer the gradient's norm.
 
-The collectives come from `cleave compile --emit=sharded`, in the order that `--mutate KIND:N`
-counts; both must agree on how many there are.
+Three things are no change in mathematics and must stay unnoticed (else this list is wrong):
+- A maximum that is taken twice.
+- The cross-entropy's maximum over the vocabulary's parts becoming a sum: it only shifts the logits
+  before they are exponentiated, on all of these ranks alike, and the shift is added back. (Dropped or
+  over another axis, each rank has a shift of its own, and that is noticed.)
+- Whatever happens to the gradient of a key bias, or to its share of the gradient's norm. It moves all
+  scores of a query alike, which softmax does not see: for each row of the batch and each head its
+  gradient is 0, and so is each partial sum.
+
+The collectives come from `cleave compile --emit=sharded`, in the order that `--mutate KIND:N` counts.
 """
 import collections
+import json
 import re
 import subprocess
 import sys
 
-Collective = collections.namedtuple("Collective", "op reduction axes phase why line")
+Collective = collections.namedtuple("Collective", "reduction axes phase why type")
 
 
 def listed(cleave, file, options):
     """The collectives of the sharded step, in program order."""
-    # `check` takes 3 rows of 7 tokens.
-    text = subprocess.run([cleave, "compile", file, "--emit=sharded", "--dtype", "f64", "--batch",
-                           "3", "--seq", "7", *options], check=True, capture_output=True,
-                          text=True).stdout
+    command = [cleave, "compile", file, "--emit=sharded", "--dtype", "f64", "--batch", "3", "--seq",
+               "7", *options]  # the sizes that `check` takes
+    text = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     found = []
     for line in text.splitlines():
-        op = re.search(r"= cleave\.(all_reduce|all_gather|reduce_scatter|all_to_all)\b", line)
-        if not op:
+        if not re.search(r"= cleave\.(all_reduce|all_gather|reduce_scatter|all_to_all) ", line):
             continue
-        reduction = re.search(r"cleave\.\w+\s+(sum|max|min)\b", line)
-        phase = re.search(r'cleave\.phase = "(\w+)"', line)
-        why = re.search(r'cleave\.why = "([^"]*)"', line)
-        axes = re.findall(r"#cleave\.axis<(\w+)", line.split("{cleave.")[0])
-        found.append(Collective(op[1], reduction[1] if reduction else "", tuple(axes),
-                                phase[1] if phase else "forward", why[1] if why else "", line))
+        match = re.search(r"= cleave\.all_reduce +(\w+) %\w+ over \[#cleave\.axis<(\w+)>\] \{(.*)\} : "
+                          r"<(.*)> -> <", line)
+        if not match:
+            sys.exit(f"megatron has all-reduces over one axis only: {line}")
+        notes = dict(re.findall(r'cleave\.(\w+) = "([^"]*)"', match[3]))
+        found.append(Collective(match[1], match[2], notes.get("phase", "forward"), notes["why"],
+                                match[4]))
     return found
 
 
-def main(arguments):
-    cleave, file, _, kinds, *options = arguments
+def forward_lines(cleave, file, options):
+    """The source lines, "FILE:LINE:", of the forward pass's collectives by (axes, why)."""
+    command = [cleave, "explain", file, "--json", "--batch", "3", "--seq", "7", *options]
+    text = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    lines = collections.defaultdict(set)
+    for site in json.loads(text)["collectives"]:
+        if site["phase"] == "forward":
+            lines[site["axes"], site["rule"]].add(site["location"].rpartition(":")[0] + ":")
+    return lines
+
+
+def names_the_place(text, c, lines):
+    place = re.search(r"differs first,.* at ([^\n]*:\d+:)\d+\n", text)
+    if not place:
+        return False
+    if c.phase == "forward":
+        return "way back" not in text and place[1] in lines[c.axes, c.why]
+    if c.phase == "backward":
+        return "all named values agree; on the way back, the gradient of '" in text
+    return "all gradients agree; 'gradient_norm' of step 1 differs first" in text
+
+
+def key_bias(collectives):
+    """The numbers of those that see nothing but the key bias's gradient."""
+    # On the way back the biases come as value, key, query; in the norm the params split by heads
+    # come as wq, wk, wv, bq, bk, bv, wo.
+    back = [n for n, c in enumerate(collectives) if c.phase == "backward" and c.axes == "dp"
+            and re.match(r"f64 \[heads=\d+ \{tp\}, head_dim=\d+\]", c.type)]
+    norm = [n for n, c in enumerate(collectives) if c.phase == "optimizer" and c.axes == "tp"
+            and "heads" in c.why]
+    if len(back) not in (0, 3) or len(norm) != 7:
+        sys.exit(f"where is the key bias? {back} {norm}")
+    return set(back[1:2] + norm[4:5])
+
+
+def no_change(kind, number, collectives):
+    c = collectives[number]
+    if c.reduction == "max" and kind in ("double", "kind"):
+        return c.phase == "forward" and c.why == "reduce over the split vocab leaves a partial max"
+    return number in key_bias(collectives)
+
+
+def main(cleave, file, kinds, *options):
     collectives = listed(cleave, file, options)
-    print(f"{len(collectives)} collectives")
-    bad = 0
+    if not collectives:
+        sys.exit("no collectives")
+    lines = forward_lines(cleave, file, options)
+    wrong = unnoticed = 0
     for kind in kinds.split(","):
         for number, c in enumerate(collectives):
             run = subprocess.run([cleave, "check", file, "--quiet", *options, "--mutate",
                                   f"{kind}:{number}"], capture_output=True, text=True, timeout=60)
-            place = re.search(re.escape(file) + r":\d+:\d+", run.stderr)
             verdict = {0: "unnoticed", 3: "found"}.get(run.returncode, f"exit {run.returncode}")
-            print(f"{kind}:{number:<3} {c.op} {c.reduction} over {','.join(c.axes)} "
-                  f"({c.phase}; {c.why}): {verdict} {place and place[0]} {run.stderr[:150] if run.returncode==3 else run.stderr[-300:]}", flush=True)
+            expected = "unnoticed" if no_change(kind, number, collectives) else "found"
+            good = verdict == expected
+            if verdict == "found" and not names_the_place(run.stderr, c, lines):
+                good = False
+            wrong += not good
+            unnoticed += verdict == "unnoticed"
+            print(f"{'' if good else 'WRONG '}{kind}:{number} {c.reduction} over {c.axes}, {c.phase}, "
+                  f"{c.why}: {verdict}", flush=True)
+            if not good:
+                print(run.stdout[-2000:], run.stderr[-2000:], sep="\n")
+    # That none has been left out.
+    past = subprocess.run([cleave, "check", file, "--quiet", *options, "--mutate",
+                           f"drop:{len(collectives)}"], capture_output=True, text=True, timeout=60)
+    if past.returncode != 1 or f"there are {len(collectives)} collectives" not in past.stderr:
+        sys.exit(f"the step has more collectives than {len(collectives)}: {past.stderr}")
+    faults = len(collectives) * len(kinds.split(","))
+    print(f"{faults} faults, {unnoticed} of them no change in mathematics, {wrong} wrong verdicts")
+    return 3 if wrong else 0
 
 
-main(sys.argv[1:])
+sys.exit(main(*sys.argv[1:]))

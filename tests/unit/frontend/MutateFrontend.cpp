@@ -6,9 +6,9 @@
 // mutate-frontend [--count N] [--seed S] FILE...
 // Damages the files in every small way and checks the results: a token removed,
 // doubled, swapped with another, replaced; cut at a byte; bits flipped; bytes
-// put in; numbers made huge or negative. The same seed gives the same texts. A
-// crash ends the program; a wrong verdict (no error and no program, or a
-// printed program that reads differently) makes the exit code 1.
+// put in, also long runs of one; numbers made huge or negative. The same seed gives the same texts.
+// A crash ends the program; a wrong verdict (no error and no program, or a printed program that
+// reads differently) makes the exit code 1.
 //
 //===----------------------------------------------------------------------===//
 #include "frontend/Check.h"
@@ -43,8 +43,9 @@ struct Sample {
   std::vector<SourceRange> tokens;
 };
 
-const char *const kinds[] = {"token removed", "token doubled", "tokens swapped", "token replaced",
-                             "cut at a byte", "byte flipped",  "byte put in",    "number changed"};
+const char *const kinds[] = {"token removed",  "token doubled", "tokens swapped",
+                             "token replaced", "cut at a byte", "byte flipped",
+                             "byte put in",    "run of a byte", "number changed"};
 
 std::string mutate(const Sample &s, const std::vector<Sample> &all, Random &r, size_t kind) {
   const std::string &t = s.text;
@@ -85,6 +86,12 @@ std::string mutate(const Sample &s, const std::vector<Sample> &all, Random &r, s
     static const std::string bytes("\0\xff\x80\xc3(){}[]\"#@=:;,.-\n\t\r0 9e", 27);
     for (size_t n = 1 + r.below(4); n > 0; --n)
       out.insert(out.begin() + r.below(out.size() + 1), bytes[r.below(bytes.size())]);
+    return out;
+  }
+  case 7: {
+    std::string out = t;
+    static const std::string bytes("\0\x80\xff( #\"x9;\n", 11);
+    out.insert(r.below(out.size() + 1), 1 + r.below(400), bytes[r.below(bytes.size())]);
     return out;
   }
   default: {
@@ -146,7 +153,7 @@ int main(int argc, char **argv) {
     size_t kind = random.below(std::size(kinds));
     std::string text = mutate(sample, samples, random, kind);
     if (random.below(4) == 0) // damage upon damage
-      text = mutate({sample.name, text, sample.tokens}, samples, random, 4 + random.below(3));
+      text = mutate({sample.name, text, sample.tokens}, samples, random, 4 + random.below(4));
     if (std::getenv("MUTATE_KEEP")) { // what is being read when it crashes
       std::ofstream(std::getenv("MUTATE_KEEP"), std::ios::binary) << text;
     }

@@ -278,6 +278,17 @@ TEST(Rendering, LongLinesAreShownAroundThePlace) {
   EXPECT_EQ(shown.find('b'), under.find('^'));
 }
 
+// Found by the fuzzer: a long run of bytes that continue a character that never began.
+TEST(Rendering, LongRunsOfContinuationBytes) {
+  for (size_t before : {0, 50, 100, 200, 500})
+    for (size_t after : {0, 1, 200})
+      for (const char *last : {"%", "\"", "@@", "3x"}) {
+        std::string text = "model m { # " + std::string(before, '\x80') + "\nweights \"" +
+                           std::string(before, '\x80') + "\" " + last + std::string(after, '\x80');
+        EXPECT_NE(rendered(text).find("error: "), std::string::npos);
+      }
+}
+
 TEST(Rendering, TwentyErrorsAndTheirNumber) {
   std::string text = "model m {\n";
   for (int i = 0; i < 30; ++i)
