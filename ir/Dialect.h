@@ -54,6 +54,7 @@ inline constexpr llvm::StringLiteral kRange = "cleave.range";     // input: excl
 inline constexpr llvm::StringLiteral kRangeDim = "cleave.range_dim"; // input: the dim that the bound is the size of
 inline constexpr llvm::StringLiteral kIgnore = "cleave.ignore";   // input: an id that is allowed besides
 inline constexpr llvm::StringLiteral kPhase = "cleave.phase";     // op: forward backward optimizer
+inline constexpr llvm::StringLiteral kPart = "cleave.part";     // op: the composite it comes from
 inline constexpr llvm::StringLiteral kLayouts = "cleave.layouts"; // function: global types of arguments and results, set by partition
 inline constexpr llvm::StringLiteral kRule = "cleave.why";        // collective: what made it necessary
 

@@ -104,6 +104,7 @@ private:
   static KernelOptions kernelOptions(const CompileOptions &options) {
     KernelOptions k;
     k.vectorBits = options.vectorBits;
+    k.optLevel = options.optLevel;
     return k;
   }
 

@@ -9,7 +9,7 @@ packages=(
   llvm-22-dev libmlir-22-dev mlir-22-tools clang-22 lld-22
   cmake ninja-build ccache g++
   # libraries
-  libopenblas-pthread-dev libfmt-dev libcli11-dev nlohmann-json3-dev
+  libfmt-dev libcli11-dev nlohmann-json3-dev
   # tests: GoogleTest, lit and FileCheck, sanitizers, comparisons with reference values
   libgtest-dev libgmock-dev llvm-22-tools libclang-rt-22-dev python3 python3-numpy python3-psutil
   # the text

@@ -262,9 +262,20 @@ LogicalResult BlockGradients::backward(Operation *op) {
   SmallVector<Value> results;
   for (Value r : op->getResults())
     results.push_back(get(r));
-  return buildGradient(
-      b, op, results, [&](Value v) { return active(v); },
-      [&](Value v, Value g) { add(op->getLoc(), v, g); });
+  Block *block = b.getInsertionBlock();
+  Operation *next = b.getInsertionPoint() == block->end() ? nullptr : &*b.getInsertionPoint();
+  Operation *last = next ? next->getPrevNode() : block->empty() ? nullptr : &block->back();
+  if (failed(buildGradient(
+          b, op, results, [&](Value v) { return active(v); },
+          [&](Value v, Value g) { add(op->getLoc(), v, g); })))
+    return failure();
+  if (Attribute part = op->getAttr(kPart)) {
+    Operation *made = last ? last->getNextNode() : block->empty() ? nullptr : &block->front();
+    for (; made && made != next; made = made->getNextNode())
+      if (made->getNumOperands())
+        made->setAttr(kPart, part);
+  }
+  return success();
 }
 
 LogicalResult BlockGradients::backward(RepeatOp forward) {

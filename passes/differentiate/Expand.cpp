@@ -21,7 +21,13 @@ LogicalResult cleave::expandComposites(ModuleOp module, bool keepAttention) {
   });
   for (ExpandableOpInterface op : composites) {
     OpBuilder b(op);
+    Operation *before = op->getPrevNode();
     SmallVector<Value> values = op.expand(b);
+    // For profiles: what each op is a part of. Not on constants, which are shared.
+    Operation *made = before ? before->getNextNode() : &op->getBlock()->front();
+    for (; made != op; made = made->getNextNode())
+      if (made->getNumOperands())
+        made->setAttr(kPart, b.getStringAttr(op->getName().stripDialect()));
     for (auto [result, value] : llvm::zip_equal(op->getResults(), values)) {
       if (result.getType() != value.getType())
         return op->emitOpError() << "expands to " << value.getType() << ", not "

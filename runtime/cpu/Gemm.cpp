@@ -4,65 +4,128 @@
 //===----------------------------------------------------------------------===//
 #include "runtime/cpu/Gemm.h"
 
+#include "runtime/cpu/GemmKernel.h"
 #include "runtime/cpu/KernelTable.h"
 
 #include <algorithm>
 #include <array>
-#include <cblas.h>
+#include <atomic>
+#include <cstdlib>
+#include <fmt/format.h>
 #include <limits>
-#include <mutex>
-#include <vector>
+#include <new>
+#include <sys/mman.h>
+#include <unistd.h>
 
 namespace cleave {
 
-/// Products of up to this many multiply-adds are done here: a call of the
-/// library takes longer.
+static int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static int64_t roundUp(int64_t a, int64_t b) { return ceilDiv(a, b) * b; }
+
+//===----------------------------------------------------------------------===//
+// What is taken for a product. Sizes decide, never the number of workers.
+//===----------------------------------------------------------------------===//
+
+/// Products of up to this many multiply-adds are done in place.
 static constexpr int64_t tinyProduct = 512;
 
-static int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+namespace {
+enum class Method : uint8_t {
+  InPlace,  ///< three loops
+  Streamed, ///< few rows: B (or, few columns, A) is read once, as it lies
+  Packed,   ///< tiles in registers over packed operands
+};
+constexpr std::array methods = {Method::InPlace, Method::Streamed, Method::Packed};
+} // namespace
+
+static std::string rejectionOf(Method method, const GemmStep &s) {
+  switch (method) {
+  case Method::InPlace:
+    if (s.k > 0 && s.m * s.n > tinyProduct / s.k)
+      return fmt::format("more than {} multiply-adds", tinyProduct);
+    return {};
+  case Method::Streamed:
+    if (std::min(s.m, s.n) > mostFewRows)
+      return fmt::format("more than {} rows and columns", mostFewRows);
+    return {};
+  case Method::Packed:
+    return {};
+  }
+  return {};
+}
+
+static Method methodOf(const GemmStep &s) {
+  return *std::find_if(methods.begin(), methods.end(),
+                       [&](Method method) { return rejectionOf(method, s).empty(); });
+}
+
+/// In the order of preference; the last one runs everywhere.
+static constexpr std::array kernelList = {
+#if defined(__x86_64__)
+    &gemmAvx512,
+    &gemmAvx2,
+#endif
+    &gemmPortable,
+};
+
+std::vector<GemmCandidate> gemmCandidates(const GemmStep &step) {
+  std::vector<GemmCandidate> out{{"in place", rejectionOf(Method::InPlace, step)}};
+  for (const GemmKernels *kernels : kernelList)
+    for (Method method : {Method::Streamed, Method::Packed}) {
+      std::string rejection = kernels->rejection();
+      if (rejection.empty())
+        rejection = rejectionOf(method, step);
+      out.push_back(
+          {fmt::format("{} {}", kernels->name, method == Method::Streamed ? "streamed" : "packed"),
+           std::move(rejection)});
+    }
+  return out;
+}
+
+static const GemmKernels &bestKernels() {
+  static const GemmKernels &best =
+      **std::find_if(kernelList.begin(), kernelList.end(),
+                     [](const GemmKernels *kernels) { return kernels->rejection()[0] == '\0'; });
+  return best;
+}
+
+/// Few columns: the product is done as C' = B' * A'.
+static bool isTurned(const GemmStep &s) { return s.m > mostFewRows; }
+
+//===----------------------------------------------------------------------===//
+// Tiling
+//===----------------------------------------------------------------------===//
 
 GemmTiling chooseTiling(const GemmStep &step, int workers) {
-  // Times in units of one multiply-add at full rate (about 25 ps in f32).
-  constexpr double packCost = 8;      // an element of A or B, read and packed
-  constexpr double callCost = 40'000; // a call and its unused panel edges
-  constexpr double missCost = 12;     // an element of C that has left the cache
   const int64_t m = step.m, n = step.n, k = std::max<int64_t>(1, step.k);
-  const int64_t width = byteSize(step.dtype);
-  // The part of the second-level cache that a tile of C may take.
-  const int64_t cacheElements = 512 * 1024 / width;
-
-  auto sizesFor = [](int64_t extent) {
-    std::vector<int64_t> sizes{extent};
-    for (int64_t size : {1024, 768, 512, 384, 256, 192, 128, 96, 64})
-      if (size < extent)
-        sizes.push_back(size);
-    return sizes;
-  };
-  std::vector<int64_t> rowSizes = sizesFor(m), colSizes = sizesFor(n);
-  // Equal shares among the workers, in whole vector registers.
-  for (int parts = workers; parts <= 4 * workers && workers > 1; parts *= 2) {
-    if (int64_t share = ceilDiv(ceilDiv(m, parts), 16) * 16; share < m)
-      rowSizes.push_back(share);
-    if (int64_t share = ceilDiv(ceilDiv(n, parts), 16) * 16; share < n)
-      colSizes.push_back(share);
+  Method method = methodOf(step);
+  if (workers <= 1 || method == Method::InPlace)
+    return {m, n};
+  if (method == Method::Streamed) {
+    // Some 200 KB of the streamed operand to each tile, whole cache lines of C.
+    bool turned = isTurned(step);
+    int64_t extent = turned ? m : n;
+    int64_t part = std::max(ceilDiv(extent, 4 * int64_t{workers}), ceilDiv(50'000, k));
+    part = std::min(extent, roundUp(part, 64));
+    return turned ? GemmTiling{part, n} : GemmTiling{m, part};
   }
+  // Times in units of one multiply-add at full rate.
+  constexpr double packCost = 12;     // an element of A or B, read and packed
+  constexpr double callCost = 20'000; // a tile claimed, its unused edges
   GemmTiling best{m, n};
   double bestCost = std::numeric_limits<double>::infinity();
-  for (int64_t rows : rowSizes)
-    for (int64_t cols : colSizes) {
-      double product = double(rows) * double(cols) * double(k);
-      double tile = product + packCost * double(k) * double(rows + cols) + callCost;
-      // Few rows: up to a million multiply-adds the library has kernels that do
-      // not pack; beyond, it packs all of B for them, at a fifth of the rate.
-      if (rows > 1 && rows <= 16)
-        tile = product <= 1e6 ? product + callCost / 4 : 5 * product + callCost;
-      if (!step.epilogue.empty() && rows * cols > cacheElements)
-        tile += missCost * double(rows) * double(cols);
+  auto sizeOf = [](int64_t extent, int64_t parts, int64_t multiple) {
+    return std::min(extent, roundUp(ceilDiv(extent, parts), multiple));
+  };
+  // Multiples of the tiles of all kernels.
+  for (int64_t rowParts = 1; rowParts <= 8 * workers; ++rowParts)
+    for (int64_t colParts = 1; rowParts * colParts <= 8 * workers; ++colParts) {
+      int64_t rows = sizeOf(m, rowParts, 12), cols = sizeOf(n, colParts, 32);
+      double tile = double(rows) * double(cols) * double(k) +
+                    packCost * double(k) * double(rows + cols) + callCost;
+      // The work, evenly shared, and a part of a tile of waiting for the slowest.
       int64_t tiles = step.batch * ceilDiv(m, rows) * ceilDiv(n, cols);
-      // A worker's share, and half a tile of waiting for the slowest.
-      double cost = tile * double(ceilDiv(tiles, workers));
-      if (workers > 1)
-        cost += 0.5 * tile;
+      double cost = tile * double(ceilDiv(tiles, workers)) + 0.25 * tile;
       if (cost < bestCost) {
         bestCost = cost;
         best = {rows, cols};
@@ -71,107 +134,237 @@ GemmTiling chooseTiling(const GemmStep &step, int workers) {
   return best;
 }
 
-/// OpenBLAS as this file needs it: each call on the caller's thread, and several
-/// callers at once. A build without threads hands the same work buffer to two
-/// callers, so there they take turns.
-static std::mutex *blasTurn() {
-  static std::mutex turn;
-  static std::mutex *const needed = [] {
-    openblas_set_num_threads(1);
-    return openblas_get_parallel() == OPENBLAS_SEQUENTIAL ? &turn : nullptr;
-  }();
-  return needed;
-}
+//===----------------------------------------------------------------------===//
+// Tiles
+//===----------------------------------------------------------------------===//
 
-template <typename T>
-static void tinyGemm(const GemmStep &s, const T *a, const T *b, T *c, int64_t m, int64_t n) {
-  for (int64_t i = 0; i < m; ++i)
-    for (int64_t j = 0; j < n; ++j) {
-      T sum = 0;
-      for (int64_t k = 0; k < s.k; ++k)
-        sum += (s.transA ? a[k * s.lda + i] : a[i * s.lda + k]) *
-               (s.transB ? b[j * s.ldb + k] : b[k * s.ldb + j]);
-      T &to = c[i * s.ldc + j];
-      to = s.accumulate ? to + sum : sum;
+namespace {
+/// A thread's packed operands: grows, and stays for the next product.
+class Scratch {
+public:
+  Scratch() = default;
+  Scratch(const Scratch &) = delete;
+  Scratch &operator=(const Scratch &) = delete;
+  ~Scratch() { std::free(memory); }
+
+  char *get(int64_t bytes) {
+    if (bytes > size) {
+      std::free(memory);
+      memory = nullptr;
+      size = 0;
+      constexpr int64_t hugePage = int64_t{2} << 20;
+      bytes = bytes < hugePage ? roundUp(bytes, 4096) : roundUp(bytes, hugePage);
+      memory = static_cast<char *>(
+          std::aligned_alloc(bytes < hugePage ? 4096 : hugePage, static_cast<size_t>(bytes)));
+      if (!memory)
+        throw std::bad_alloc();
+      if (bytes >= hugePage)
+        madvise(memory, static_cast<size_t>(bytes), MADV_HUGEPAGE);
+      size = bytes;
     }
-}
+    return memory;
+  }
 
-static void blasGemm(const GemmStep &s, const float *a, const float *b, float *c, int m, int n) {
-  cblas_sgemm(CblasRowMajor, s.transA ? CblasTrans : CblasNoTrans,
-              s.transB ? CblasTrans : CblasNoTrans, m, n, int(s.k), 1, a, int(s.lda), b, int(s.ldb),
-              s.accumulate ? 1 : 0, c, int(s.ldc));
-}
-static void blasGemm(const GemmStep &s, const double *a, const double *b, double *c, int m, int n) {
-  cblas_dgemm(CblasRowMajor, s.transA ? CblasTrans : CblasNoTrans,
-              s.transB ? CblasTrans : CblasNoTrans, m, n, int(s.k), 1, a, int(s.lda), b, int(s.ldb),
-              s.accumulate ? 1 : 0, c, int(s.ldc));
-}
+private:
+  char *memory = nullptr;
+  int64_t size = 0;
+};
 
-// One row: y = x * op(B) streams B once, where the general product packs it.
-static void blasGemv(const GemmStep &s, const float *a, const float *b, float *c, int n) {
-  cblas_sgemv(CblasRowMajor, s.transB ? CblasNoTrans : CblasTrans, s.transB ? n : int(s.k),
-              s.transB ? int(s.k) : n, 1, b, int(s.ldb), a, s.transA ? int(s.lda) : 1,
-              s.accumulate ? 1 : 0, c, 1);
-}
-static void blasGemv(const GemmStep &s, const double *a, const double *b, double *c, int n) {
-  cblas_dgemv(CblasRowMajor, s.transB ? CblasNoTrans : CblasTrans, s.transB ? n : int(s.k),
-              s.transB ? int(s.k) : n, 1, b, int(s.ldb), a, s.transA ? int(s.lda) : 1,
-              s.accumulate ? 1 : 0, c, 1);
-}
+struct Tile {
+  int64_t batch, row, col, rows, cols;
+};
+
+template <typename T> class Product {
+public:
+  Product(const GemmStep &step, const T *a, const T *b, T *c, const KernelCall &epilogue,
+          const GemmKernel<T> &kernel)
+      : s(step), a(a), b(b), c(c), epilogue(epilogue),
+        finish(reinterpret_cast<EpilogueFunction>(epilogue.kernel)), kernel(kernel),
+        method(methodOf(step)) {}
+
+  void run(const Tile &tile) const {
+    // With a sum over nothing the operands may be null.
+    const T *tileA = a, *tileB = b;
+    if (s.k > 0) {
+      tileA += tile.batch * s.strideA + tile.row * (s.transA ? 1 : s.lda);
+      tileB += tile.batch * s.strideB + tile.col * (s.transB ? s.ldb : 1);
+    }
+    T *tileC = c + tile.batch * s.strideC + tile.row * s.ldc + tile.col;
+    switch (method) {
+    case Method::InPlace:
+      inPlace(tile, tileA, tileB, tileC);
+      break;
+    case Method::Streamed:
+      isTurned(s) ? streamed(tile.cols, tileB, s.transB ? s.ldb : 1, s.transB ? 1 : s.ldb,
+                             tile.rows, tileA, s.lda, !s.transA, tileC, 1, s.ldc)
+                  : streamed(tile.rows, tileA, s.transA ? 1 : s.lda, s.transA ? s.lda : 1,
+                             tile.cols, tileB, s.ldb, s.transB, tileC, s.ldc, 1);
+      break;
+    case Method::Packed:
+      packed(tile, tileA, tileB, tileC);
+      return; // it has called the epilogue itself
+    }
+    finished(tile.batch, tile.row, tile.rows, tile.col, tile.cols);
+  }
+
+private:
+  void finished(int64_t batch, int64_t row, int64_t rows, int64_t col, int64_t cols) const {
+    if (finish)
+      finish(batch, row, row + rows, col, col + cols, epilogue.buffers, epilogue.scalars);
+  }
+
+  void inPlace(const Tile &tile, const T *tileA, const T *tileB, T *tileC) const {
+    for (int64_t i = 0; i < tile.rows; ++i)
+      for (int64_t j = 0; j < tile.cols; ++j) {
+        T sum = 0;
+        for (int64_t k = 0; k < s.k; ++k)
+          sum += (s.transA ? tileA[k * s.lda + i] : tileA[i * s.lda + k]) *
+                 (s.transB ? tileB[j * s.ldb + k] : tileB[k * s.ldb + j]);
+        T &to = tileC[i * s.ldc + j];
+        to = s.accumulate ? to + sum : sum;
+      }
+  }
+
+  /// to = x * B with few rows in x. Element (r, q) of x is x[r * stride + q * step].
+  void streamed(int64_t rows, const T *x, int64_t stride, int64_t step, int64_t cols,
+                const T *right, int64_t ldb, bool across, T *to, int64_t rowStride,
+                int64_t colStride) const {
+    constexpr int64_t width = sizeof(T);
+    // What the kernel writes stays in the first cache.
+    const int64_t part = std::min(cols, 16'384 / width / rows / 64 * 64);
+    T *y = reinterpret_cast<T *>(scratch.get((rows * part + rows * s.k) * width));
+    if (step != 1) {
+      T *copy = y + rows * part;
+      for (int64_t q = 0; q < s.k; ++q)
+        for (int64_t r = 0; r < rows; ++r)
+          copy[r * s.k + q] = x[r * stride + q * step];
+      x = copy;
+      stride = s.k;
+    }
+    for (int64_t j = 0; j < cols; j += part) {
+      int64_t some = std::min(part, cols - j);
+      kernel.fewRows(rows, x, stride, right + j * (across ? ldb : 1), ldb, across, some, s.k, y,
+                     part);
+      for (int64_t r = 0; r < rows; ++r)
+        for (int64_t i = 0; i < some; ++i) {
+          T &out = to[r * rowStride + (j + i) * colStride];
+          out = s.accumulate ? out + y[r * part + i] : y[r * part + i];
+        }
+    }
+  }
+
+  void packed(const Tile &tile, const T *tileA, const T *tileB, T *tileC) const {
+    constexpr int64_t width = sizeof(T);
+    // Equal parts of the sum; by its length only, so that its order is, too.
+    constexpr int64_t mostDepth = 4096 / width;
+    const int64_t depth = roundUp(ceilDiv(s.k, ceilDiv(s.k, mostDepth)), 8);
+    // A's part lies in the last-level cache, B's in a third of the second-level
+    // cache; the panel of A that is being used passes through the first.
+    const int64_t mostRows = std::max(kernel.tileRows, (int64_t{3} << 20) / (depth * width));
+    const int64_t rowPart =
+        roundUp(ceilDiv(tile.rows, ceilDiv(tile.rows, mostRows)), kernel.tileRows);
+    const int64_t mostCols =
+        std::clamp(secondCache() / 3 / (depth * width), int64_t{1}, int64_t{1024});
+    const int64_t colPart =
+        roundUp(ceilDiv(tile.cols, ceilDiv(tile.cols, mostCols)), kernel.tileCols);
+    // With an epilogue, C is finished in pieces that stay in cache.
+    const int64_t piece = finish ? roundUp(96, kernel.tileRows) : rowPart;
+
+    const int64_t bytesA = roundUp(rowPart * depth * width, 4096);
+    char *memory = scratch.get(bytesA + colPart * depth * width);
+    T *packedA = reinterpret_cast<T *>(memory), *packedB = reinterpret_cast<T *>(memory + bytesA);
+    for (int64_t i = 0; i < tile.rows; i += rowPart) {
+      int64_t rows = std::min(rowPart, tile.rows - i);
+      for (int64_t q = 0; q < s.k; q += depth) {
+        int64_t deep = std::min(depth, s.k - q);
+        bool add = s.accumulate || q > 0, last = q + deep == s.k;
+        kernel.packA(tileA + (s.transA ? q * s.lda + i : i * s.lda + q), s.transA ? 1 : s.lda,
+                     s.transA ? s.lda : 1, rows, deep, packedA);
+        for (int64_t j = 0; j < tile.cols; j += colPart) {
+          int64_t cols = std::min(colPart, tile.cols - j);
+          kernel.packB(tileB + (s.transB ? j * s.ldb + q : q * s.ldb + j), s.transB ? s.ldb : 1,
+                       s.transB ? 1 : s.ldb, cols, deep, packedB);
+          for (int64_t r = 0; r < rows; r += piece) {
+            int64_t some = std::min(piece, rows - r);
+            kernel.multiply(packedA + r * deep, packedB, tileC + (i + r) * s.ldc + j, s.ldc, some,
+                            cols, deep, add);
+            if (last)
+              finished(tile.batch, tile.row + i + r, some, tile.col + j, cols);
+          }
+        }
+      }
+    }
+  }
+
+  static int64_t secondCache() {
+    static const int64_t bytes =
+        std::clamp<int64_t>(sysconf(_SC_LEVEL2_CACHE_SIZE), int64_t{256} << 10, int64_t{2} << 20);
+    return bytes;
+  }
+
+  static thread_local Scratch scratch;
+
+  const GemmStep &s;
+  const T *const a, *const b;
+  T *const c;
+  const KernelCall &epilogue;
+  const EpilogueFunction finish;
+  const GemmKernel<T> &kernel;
+  const Method method;
+};
+
+template <typename T> thread_local Scratch Product<T>::scratch;
+} // namespace
 
 template <typename T>
 static void runTiles(const GemmStep &s, const T *a, const T *b, T *c, const KernelCall &epilogue,
-                     ThreadTeam &team) {
-  GemmTiling tiling = chooseTiling(s, team.size());
-  auto finish = reinterpret_cast<EpilogueFunction>(epilogue.kernel);
-  std::mutex *turn = blasTurn();
+                     ThreadTeam &team, const GemmKernel<T> &kernel) {
+  // Less than a few microseconds: nobody else would come in time.
+  double work = double(s.batch) * double(s.m) * double(s.n) * double(std::max<int64_t>(1, s.k));
+  int workers = work < 50'000 ? 1 : team.size();
+  GemmTiling tiling = chooseTiling(s, workers);
+  Product<T> product(s, a, b, c, epilogue, kernel);
   int64_t rowTiles = ceilDiv(s.m, tiling.rows), colTiles = ceilDiv(s.n, tiling.cols);
-  // Which of two neighbouring tiles shares more with the next: keep the larger
-  // operand's part in cache.
-  bool rowsInside = tiling.cols * colTiles > tiling.rows * rowTiles;
-  auto runTile = [&](int64_t index) {
-    int64_t batch = index / (rowTiles * colTiles), tile = index % (rowTiles * colTiles);
-    int64_t rowTile = rowsInside ? tile % rowTiles : tile / colTiles;
-    int64_t colTile = rowsInside ? tile / rowTiles : tile % colTiles;
-    int64_t row = rowTile * tiling.rows, col = colTile * tiling.cols;
-    int64_t rows = std::min(tiling.rows, s.m - row), cols = std::min(tiling.cols, s.n - col);
-    const T *tileA = a + batch * s.strideA + (s.transA ? row : row * s.lda);
-    const T *tileB = b + batch * s.strideB + (s.transB ? col * s.ldb : col);
-    T *tileC = c + batch * s.strideC + row * s.ldc + col;
-    if (rows * cols * s.k <= tinyProduct) {
-      tinyGemm(s, tileA, tileB, tileC, rows, cols);
-    } else {
-      std::unique_lock<std::mutex> lock;
-      if (turn)
-        lock = std::unique_lock(*turn);
-      if (rows == 1)
-        blasGemv(s, tileA, tileB, tileC, int(cols));
-      else
-        blasGemm(s, tileA, tileB, tileC, int(rows), int(cols));
-    }
-    if (finish)
-      finish(batch, row, row + rows, col, col + cols, epilogue.buffers, epilogue.scalars);
-  };
   int64_t tiles = s.batch * rowTiles * colTiles;
-  // Many small products (attention's heads): several to a chunk.
-  double work = double(tiling.rows) * double(tiling.cols) * double(std::max<int64_t>(1, s.k));
-  auto grain = static_cast<int64_t>(std::clamp(400'000 / work, 1.0, double(tiles)));
-  team.parallelFor(0, tiles, grain, [&](int64_t from, int64_t to) {
-    for (int64_t i = from; i < to; ++i)
-      runTile(i);
+  auto runRange = [&](int64_t from, int64_t to) {
+    for (int64_t index = from; index < to; ++index) {
+      int64_t batch = index / (rowTiles * colTiles), tile = index % (rowTiles * colTiles);
+      int64_t row = tile / colTiles * tiling.rows, col = tile % colTiles * tiling.cols;
+      product.run(
+          {batch, row, col, std::min(tiling.rows, s.m - row), std::min(tiling.cols, s.n - col)});
+    }
+  };
+  if (workers == 1 || tiles == 1) {
+    runRange(0, tiles);
+    return;
+  }
+  // Tiles are claimed from a counter of our own, one by one (small ones, such as
+  // attention's heads, several at a time): the tail is shorter than a chunk of
+  // the team's.
+  auto grain = static_cast<int64_t>(std::clamp(400'000 / (work / double(tiles)), 1.0,
+                                               std::max(1.0, double(tiles) / (4 * workers))));
+  std::atomic<int64_t> next{0};
+  team.parallelFor(0, workers, 1, [&](int64_t, int64_t) {
+    for (int64_t from; (from = next.fetch_add(grain, std::memory_order_relaxed)) < tiles;)
+      runRange(from, std::min(tiles, from + grain));
   });
 }
 
 void cpuGemm(const GemmStep &step, const char *a, const char *b, char *c,
-             const KernelCall &epilogue, ThreadTeam &team) {
+             const KernelCall &epilogue, ThreadTeam &team, const GemmKernels &kernels) {
   if (step.batch <= 0 || step.m <= 0 || step.n <= 0)
     return;
   if (step.dtype == DType::F32)
     runTiles(step, reinterpret_cast<const float *>(a), reinterpret_cast<const float *>(b),
-             reinterpret_cast<float *>(c), epilogue, team);
+             reinterpret_cast<float *>(c), epilogue, team, kernels.f32);
   else
     runTiles(step, reinterpret_cast<const double *>(a), reinterpret_cast<const double *>(b),
-             reinterpret_cast<double *>(c), epilogue, team);
+             reinterpret_cast<double *>(c), epilogue, team, kernels.f64);
+}
+
+void cpuGemm(const GemmStep &step, const char *a, const char *b, char *c,
+             const KernelCall &epilogue, ThreadTeam &team) {
+  cpuGemm(step, a, b, c, epilogue, team, bestKernels());
 }
 
 } // namespace cleave

@@ -7,20 +7,40 @@
 #include "runtime/core/Threads.h"
 #include "runtime/device/Device.h"
 
+#include <string>
+#include <vector>
+
 namespace cleave {
 
-/// How C is cut: one call of BLAS, on the caller's thread, for
-/// each tile.
+struct GemmKernels;
+
+/// How C is cut: a worker takes one tile after the other and packs what it needs
+/// of A and B for itself.
 struct GemmTiling {
   int64_t rows = 1, cols = 1; ///< of a tile; the last ones may be smaller
 };
 
 /// Weighs the cost of packing A and B again for each tile against keeping all
-/// workers busy and, with an epilogue, the tile in cache.
+/// workers busy.
 GemmTiling chooseTiling(const GemmStep &step, int workers);
 
-/// See GemmStep. The pointers are at the step's offsets already.
+/// See GemmStep. The pointers are at the step's offsets already. The order of
+/// each element's sum depends on the step's sizes and the processor only: the
+/// bits are the same for any number of workers. Throws std::bad_alloc.
 void cpuGemm(const GemmStep &step, const char *a, const char *b, char *c,
              const KernelCall &epilogue, ThreadTeam &team);
+
+/// The same with kernels of the caller's choice; this processor must run them.
+void cpuGemm(const GemmStep &step, const char *a, const char *b, char *c,
+             const KernelCall &epilogue, ThreadTeam &team, const GemmKernels &kernels);
+
+/// A way to do a product, and why it does not apply to one (empty: it does).
+struct GemmCandidate {
+  std::string name, rejection;
+};
+
+/// All ways, in the order in which they are asked: the first that applies is
+/// taken. For messages and tests.
+std::vector<GemmCandidate> gemmCandidates(const GemmStep &step);
 
 } // namespace cleave

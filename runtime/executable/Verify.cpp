@@ -203,7 +203,7 @@ private:
   std::string check(const GemmStep &s) const {
     if (s.dtype != DType::F32 && s.dtype != DType::F64)
       return fmt::format("a product of {}", name(s.dtype));
-    constexpr int64_t most = std::numeric_limits<int32_t>::max(); // BLAS counts in int
+    constexpr int64_t most = std::numeric_limits<int32_t>::max();
     for (int64_t v : {s.m, s.n, s.k, s.lda, s.ldb, s.ldc})
       if (v < 0 || v > most)
         return fmt::format("a product of {} x {} x {} with rows of {}, {}, {}", s.m, s.n, s.k,

@@ -203,6 +203,8 @@ Result<Built> Checking::compileAll(const CheckedProgram &program, const Side &si
   options.taps = taps;
   options.listTaps = taps.empty();
   options.mutation = side.mutation;
+  if (!o.mutate.empty())
+    options.optLevel = 0; // many short checks; compiling is most of each
   return build(program, side.plan, side.dtype, std::move(options), progress);
 }
 

@@ -167,7 +167,7 @@ TEST(Device, TilesCoverTheWorkersAndNoMore) {
   EXPECT_LE(tiles, 128);
 }
 
-// All ranks call BLAS at once, each with operands of its own: a library that gives
+// All ranks multiply at once, each with operands of its own: a product that shares
 // two callers the same work buffer mixes them up.
 TEST(Device, RanksMultiplyAtTheSameTime) {
   std::vector<std::thread> ranks;

@@ -1,0 +1,295 @@
+//===- GemmKernelImpl.h - matrix products over a vector type ----*- C++ -*-===//
+// Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//===----------------------------------------------------------------------===//
+// Written once, compiled for each instruction set in a file of its own with its
+// own flags. All of it has internal linkage (see GemmKernel.h).
+//
+// A vector type V has: Scalar, Vector, lanes, rows and vectors (the tile: rows x
+// vectors registers of sums), sums (registers for the sums of `fewRows`), and
+// zero, load, store, broadcast, fma.
+#pragma once
+
+#include "runtime/cpu/GemmKernel.h"
+
+#include <stddef.h>
+#include <utility>
+
+namespace cleave {
+namespace {
+
+#define CLEAVE_INLINE inline __attribute__((always_inline))
+
+template <typename T> CLEAVE_INLINE T least(T a, T b) { return b < a ? b : a; }
+
+template <typename V> struct GemmKernelImpl {
+  using T = typename V::Scalar;
+  using Vector = typename V::Vector;
+  static constexpr int64_t lanes = V::lanes, tileRows = V::rows, tileCols = V::vectors * V::lanes;
+  using Four = T __attribute__((vector_size(4 * sizeof(T)), aligned(sizeof(T))));
+
+  //===--- packing -------------------------------------------------------===//
+
+  /// The rows lie along the sum: four at a time, through registers.
+  template <int64_t width>
+  static void packAcross(const T *from, int64_t stride, int64_t count, int64_t padded,
+                         int64_t depth, T *to) {
+    constexpr int64_t part = 64; // of the depth: what is written stays in the first cache
+    for (int64_t begin = 0; begin < depth; begin += part) {
+      int64_t end = least(depth, begin + part);
+      int64_t i = 0;
+      for (; i + 4 <= count; i += 4) {
+        const T *r = from + i * stride;
+        int64_t q = begin;
+        for (; q + 4 <= end; q += 4) {
+          Four a, b, c, d;
+          __builtin_memcpy(&a, r + q, sizeof(a));
+          __builtin_memcpy(&b, r + stride + q, sizeof(b));
+          __builtin_memcpy(&c, r + 2 * stride + q, sizeof(c));
+          __builtin_memcpy(&d, r + 3 * stride + q, sizeof(d));
+          Four ab0 = __builtin_shufflevector(a, b, 0, 4, 1, 5);
+          Four ab1 = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+          Four cd0 = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+          Four cd1 = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+          Four out[4] = {__builtin_shufflevector(ab0, cd0, 0, 1, 4, 5),
+                         __builtin_shufflevector(ab0, cd0, 2, 3, 6, 7),
+                         __builtin_shufflevector(ab1, cd1, 0, 1, 4, 5),
+                         __builtin_shufflevector(ab1, cd1, 2, 3, 6, 7)};
+          for (int64_t u = 0; u < 4; ++u)
+            __builtin_memcpy(to + (q + u) * width + i, &out[u], sizeof(Four));
+        }
+        for (; q < end; ++q)
+          for (int64_t u = 0; u < 4; ++u)
+            to[q * width + i + u] = r[u * stride + q];
+      }
+      for (; i < count; ++i)
+        for (int64_t q = begin; q < end; ++q)
+          to[q * width + i] = from[i * stride + q];
+      for (; i < padded; ++i)
+        for (int64_t q = begin; q < end; ++q)
+          to[q * width + i] = 0;
+    }
+  }
+
+  template <int64_t width, int64_t multiple>
+  static void pack(const T *from, int64_t stride, int64_t step, int64_t count, int64_t depth,
+                   T *to) {
+    if (step == 1) {
+      for (int64_t i = 0; i < count; i += width) {
+        int64_t some = least(width, count - i);
+        packAcross<width>(from + i * stride, stride, some,
+                          (some + multiple - 1) / multiple * multiple, depth, to + i * depth);
+      }
+      return;
+    }
+    // The rows lie side by side: some panels at once, so that a few whole cache
+    // lines are read at each step.
+    constexpr int64_t panels = (128 + width - 1) / width;
+    for (int64_t first = 0; first < count; first += panels * width) {
+      int64_t whole = least(panels, (count - first) / width);
+      const T *r = from + first;
+      T *out = to + first * depth;
+      int64_t rest = whole == panels ? 0 : count - first - whole * width;
+      int64_t padded = (rest + multiple - 1) / multiple * multiple;
+      for (int64_t q = 0; q < depth; ++q, r += step, out += width) {
+        for (int64_t p = 0; p < whole; ++p)
+          __builtin_memcpy(out + p * width * depth, r + p * width, sizeof(T) * width);
+        T *last = out + whole * width * depth;
+        for (int64_t i = 0; i < rest; ++i)
+          last[i] = r[whole * width + i];
+        for (int64_t i = rest; i < padded; ++i)
+          last[i] = 0;
+      }
+    }
+  }
+
+  //===--- the tile ------------------------------------------------------===//
+
+  template <int rows, int vectors>
+  static void tile(const T *a, const T *b, T *c, int64_t ldc, int64_t depth, bool add) {
+    Vector sum[rows][vectors];
+    for (int i = 0; i < rows; ++i)
+      for (int j = 0; j < vectors; ++j) {
+        sum[i][j] = V::zero();
+        __builtin_prefetch(c + i * ldc + j * lanes, 1);
+      }
+#pragma GCC unroll 4
+    for (int64_t q = 0; q < depth; ++q) {
+      Vector right[vectors];
+      for (int j = 0; j < vectors; ++j) {
+        right[j] = V::load(b + j * lanes);
+        __builtin_prefetch(b + j * lanes + 2048 / int64_t(sizeof(T)));
+      }
+#pragma GCC unroll 16
+      for (int i = 0; i < rows; ++i) {
+        Vector left = V::broadcast(a[i]);
+        for (int j = 0; j < vectors; ++j)
+          sum[i][j] = V::fma(left, right[j], sum[i][j]);
+      }
+      a += tileRows;
+      b += tileCols;
+    }
+    for (int i = 0; i < rows; ++i)
+      for (int j = 0; j < vectors; ++j) {
+        T *to = c + i * ldc + j * lanes;
+        V::store(to, add ? V::load(to) + sum[i][j] : sum[i][j]);
+      }
+  }
+
+  using Tile = void (*)(const T *, const T *, T *, int64_t, int64_t, bool);
+  template <size_t... i> static constexpr Tile tileOf(std::index_sequence<i...>, size_t wanted) {
+    Tile found = nullptr;
+    ((i == wanted ? void(found = &tile<int(i / V::vectors) + 1, int(i % V::vectors) + 1>) : void()),
+     ...);
+    return found;
+  }
+  struct Tiles {
+    Tile at[V::rows][V::vectors];
+    constexpr Tiles() : at() {
+      for (int i = 0; i < V::rows; ++i)
+        for (int j = 0; j < V::vectors; ++j)
+          at[i][j] =
+              tileOf(std::make_index_sequence<V::rows * V::vectors>(), size_t(i * V::vectors + j));
+    }
+  };
+  static constexpr Tiles tiles{};
+
+  static void multiply(const T *a, const T *b, T *c, int64_t ldc, int64_t rows, int64_t cols,
+                       int64_t depth, bool add) {
+    for (int64_t i = 0; i < rows; i += tileRows) {
+      int64_t someRows = least(tileRows, rows - i);
+      for (int64_t j = 0; j < cols; j += tileCols) {
+        int64_t someCols = least(tileCols, cols - j), vectors = (someCols + lanes - 1) / lanes;
+        Tile run = tiles.at[someRows - 1][vectors - 1];
+        T *to = c + i * ldc + j;
+        if (someCols == vectors * lanes) {
+          run(a + i * depth, b + j * depth, to, ldc, depth, add);
+          continue;
+        }
+        // The tile ends in the middle of a vector.
+        T edge[V::rows * V::vectors * V::lanes];
+        run(a + i * depth, b + j * depth, edge, tileCols, depth, false);
+        for (int64_t r = 0; r < someRows; ++r)
+          for (int64_t s = 0; s < someCols; ++s) {
+            T value = edge[r * tileCols + s];
+            to[r * ldc + s] = add ? to[r * ldc + s] + value : value;
+          }
+      }
+    }
+  }
+
+  //===--- few rows ------------------------------------------------------===//
+
+  /// B is depth x n: some of its rows at a time, from left to right.
+  template <int rows, int steps>
+  static void addRows(const T *x, int64_t ldx, const T *b, int64_t ldb, int64_t n, bool first, T *y,
+                      int64_t ldy) {
+    Vector left[rows][steps];
+    for (int r = 0; r < rows; ++r)
+      for (int u = 0; u < steps; ++u)
+        left[r][u] = V::broadcast(x[r * ldx + u]);
+    int64_t j = 0;
+    for (; j + lanes <= n; j += lanes) {
+      Vector sum[rows];
+      for (int r = 0; r < rows; ++r)
+        sum[r] = first ? V::zero() : V::load(y + r * ldy + j);
+      for (int u = 0; u < steps; ++u) {
+        Vector right = V::load(b + u * ldb + j);
+        for (int r = 0; r < rows; ++r)
+          sum[r] = V::fma(left[r][u], right, sum[r]);
+      }
+      for (int r = 0; r < rows; ++r)
+        V::store(y + r * ldy + j, sum[r]);
+    }
+    for (; j < n; ++j)
+      for (int r = 0; r < rows; ++r) {
+        T sum = first ? T(0) : y[r * ldy + j];
+        for (int u = 0; u < steps; ++u)
+          sum += x[r * ldx + u] * b[u * ldb + j];
+        y[r * ldy + j] = sum;
+      }
+  }
+
+  template <int rows>
+  static void alongRows(const T *x, int64_t ldx, const T *b, int64_t ldb, int64_t n, int64_t depth,
+                        T *y, int64_t ldy) {
+    constexpr int steps = rows <= 2 ? 8 : 4;
+    int64_t q = 0;
+    for (; q + steps <= depth; q += steps)
+      addRows<rows, steps>(x + q, ldx, b + q * ldb, ldb, n, q == 0, y, ldy);
+    for (; q < depth; ++q)
+      addRows<rows, 1>(x + q, ldx, b + q * ldb, ldb, n, q == 0, y, ldy);
+  }
+
+  /// B is n x depth: dot products with `cols` of its rows at a time.
+  template <int rows, int cols>
+  static void dots(const T *x, int64_t ldx, const T *b, int64_t ldb, int64_t depth, T *y,
+                   int64_t ldy) {
+    Vector sum[rows][cols];
+    for (int r = 0; r < rows; ++r)
+      for (int j = 0; j < cols; ++j)
+        sum[r][j] = V::zero();
+    int64_t q = 0;
+    for (; q + lanes <= depth; q += lanes) {
+      Vector right[cols];
+      for (int j = 0; j < cols; ++j)
+        right[j] = V::load(b + j * ldb + q);
+      for (int r = 0; r < rows; ++r) {
+        Vector left = V::load(x + r * ldx + q);
+        for (int j = 0; j < cols; ++j)
+          sum[r][j] = V::fma(left, right[j], sum[r][j]);
+      }
+    }
+    for (int r = 0; r < rows; ++r)
+      for (int j = 0; j < cols; ++j) {
+        T part[V::lanes];
+        V::store(part, sum[r][j]);
+        for (int half = V::lanes / 2; half > 0; half /= 2)
+          for (int l = 0; l < half; ++l)
+            part[l] += part[l + half];
+        T total = part[0];
+        for (int64_t t = q; t < depth; ++t)
+          total += x[r * ldx + t] * b[j * ldb + t];
+        y[r * ldy + j] = total;
+      }
+  }
+
+  template <int rows>
+  static void acrossRows(const T *x, int64_t ldx, const T *b, int64_t ldb, int64_t n, int64_t depth,
+                         T *y, int64_t ldy) {
+    constexpr int cols = V::sums / rows > 8 ? 8 : V::sums / rows < 1 ? 1 : V::sums / rows;
+    int64_t j = 0;
+    for (; j + cols <= n; j += cols)
+      dots<rows, cols>(x, ldx, b + j * ldb, ldb, depth, y + j, ldy);
+    for (; j < n; ++j)
+      dots<rows, 1>(x, ldx, b + j * ldb, ldb, depth, y + j, ldy);
+  }
+
+  template <int rows>
+  static bool fewRowsOf(int64_t wanted, const T *x, int64_t ldx, const T *b, int64_t ldb,
+                        bool across, int64_t n, int64_t depth, T *y, int64_t ldy) {
+    if (wanted != rows)
+      return false;
+    across ? acrossRows<rows>(x, ldx, b, ldb, n, depth, y, ldy)
+           : alongRows<rows>(x, ldx, b, ldb, n, depth, y, ldy);
+    return true;
+  }
+  template <size_t... i>
+  static void fewRowsAmong(std::index_sequence<i...>, int64_t rows, const T *x, int64_t ldx,
+                           const T *b, int64_t ldb, bool across, int64_t n, int64_t depth, T *y,
+                           int64_t ldy) {
+    (void)(fewRowsOf<int(i) + 1>(rows, x, ldx, b, ldb, across, n, depth, y, ldy) || ...);
+  }
+  static void fewRows(int64_t rows, const T *x, int64_t ldx, const T *b, int64_t ldb, bool across,
+                      int64_t n, int64_t depth, T *y, int64_t ldy) {
+    fewRowsAmong(std::make_index_sequence<mostFewRows>(), rows, x, ldx, b, ldb, across, n, depth, y,
+                 ldy);
+  }
+
+  static constexpr GemmKernel<T> kernel{
+      tileRows, tileCols, &pack<tileRows, 1>, &pack<tileCols, lanes>, &multiply, &fewRows};
+};
+
+#undef CLEAVE_INLINE
+} // namespace
+} // namespace cleave

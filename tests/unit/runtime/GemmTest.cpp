@@ -1,0 +1,288 @@
+//===- GemmTest.cpp - matrix products -------------------------------------===//
+// Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//===----------------------------------------------------------------------===//
+#include "runtime/cpu/Gemm.h"
+#include "runtime/cpu/GemmKernel.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <gtest/gtest.h>
+#include <limits>
+#include <random>
+#include <thread>
+
+using namespace cleave;
+
+namespace {
+/// The kernels that this processor runs.
+std::vector<const GemmKernels *> usableKernels() {
+  std::vector<const GemmKernels *> out;
+#if defined(__x86_64__)
+  for (const GemmKernels *kernels : {&gemmAvx512, &gemmAvx2})
+    if (kernels->rejection()[0] == '\0')
+      out.push_back(kernels);
+#endif
+  out.push_back(&gemmPortable);
+  return out;
+}
+
+/// A product with its operands. Nothing lies behind the operands' last elements: a
+/// sanitizer sees what reads there.
+template <typename T> struct Case {
+  GemmStep s;
+  std::vector<T> a, b, c;
+
+  /// `forms`: 1 transA, 2 transB, 4 accumulate, 8 the batch's matrices side by
+  /// side in common rows (as attention's heads), 16 one B for the whole batch.
+  Case(int64_t batch, int64_t m, int64_t n, int64_t k, int forms, int64_t pad, std::mt19937 &random,
+       bool integers) {
+    s.dtype = sizeof(T) == 4 ? DType::F32 : DType::F64;
+    s.batch = batch, s.m = m, s.n = n, s.k = k;
+    s.transA = forms & 1, s.transB = forms & 2, s.accumulate = forms & 4;
+    int64_t rowsA = s.transA ? k : m, colsA = s.transA ? m : k;
+    int64_t rowsB = s.transB ? n : k, colsB = s.transB ? k : n;
+    s.lda = std::max<int64_t>(1, colsA + pad), s.ldb = std::max<int64_t>(1, colsB + 2 * pad);
+    s.ldc = n + 3 * pad;
+    if (forms & 8) {
+      s.strideA = colsA, s.strideB = colsB, s.strideC = n;
+      s.lda = std::max<int64_t>(1, batch * colsA + pad);
+      s.ldb = std::max<int64_t>(1, batch * colsB + pad);
+      s.ldc = batch * n + pad;
+    } else {
+      s.strideA = rowsA * s.lda + pad, s.strideC = m * s.ldc + pad;
+      s.strideB = forms & 16 ? 0 : rowsB * s.ldb;
+    }
+    auto span = [&](int64_t stride, int64_t rows, int64_t cols, int64_t ld) {
+      return rows * cols == 0 ? 0 : (batch - 1) * stride + (rows - 1) * ld + cols;
+    };
+    std::uniform_real_distribution<double> real(-1, 1);
+    auto fill = [&](int64_t count) {
+      std::vector<T> v(static_cast<size_t>(count));
+      for (T &x : v)
+        x = integers ? T(int(random() % 17) - 8) : T(real(random));
+      return v;
+    };
+    a = fill(span(s.strideA, rowsA, colsA, s.lda));
+    b = fill(span(s.strideB, rowsB, colsB, s.ldb));
+    c = fill(span(s.strideC, m, n, s.ldc));
+    if (!s.accumulate) // what lay there before must not be read
+      forEach(c, [](size_t, T &x) { x = std::numeric_limits<T>::quiet_NaN(); });
+  }
+
+  size_t at(int64_t p, int64_t i, int64_t j) const {
+    return static_cast<size_t>(p * s.strideC + i * s.ldc + j);
+  }
+
+  template <typename Body> void forEach(std::vector<T> &from, Body body) const {
+    for (int64_t p = 0; p < s.batch; ++p)
+      for (int64_t i = 0; i < s.m; ++i)
+        for (int64_t j = 0; j < s.n; ++j)
+          body(at(p, i, j), from[at(p, i, j)]);
+  }
+
+  std::vector<T> run(const GemmKernels &kernels, ThreadTeam &team, KernelCall call = {}) const {
+    std::vector<T> out = c;
+    char *buffers[] = {reinterpret_cast<char *>(out.data())};
+    call.buffers = buffers;
+    cpuGemm(s, reinterpret_cast<const char *>(a.data()), reinterpret_cast<const char *>(b.data()),
+            buffers[0], call, team, kernels);
+    return out;
+  }
+
+  /// In double, and the sum of the terms' magnitudes for an error bound. Where
+  /// there is no element of C, what lay there.
+  void reference(std::vector<double> &want, std::vector<double> &bound) const {
+    want.assign(c.begin(), c.end());
+    bound.assign(c.size(), 0);
+    for (int64_t p = 0; p < s.batch; ++p)
+      for (int64_t i = 0; i < s.m; ++i)
+        for (int64_t j = 0; j < s.n; ++j) {
+          double sum = s.accumulate ? want[at(p, i, j)] : 0, size = std::fabs(sum);
+          const T *x = a.data() + p * s.strideA + i * (s.transA ? 1 : s.lda);
+          const T *y = b.data() + p * s.strideB + j * (s.transB ? s.ldb : 1);
+          for (int64_t q = 0; q < s.k; ++q) {
+            double term = double(x[q * (s.transA ? s.lda : 1)]) * y[q * (s.transB ? 1 : s.ldb)];
+            sum += term;
+            size += std::fabs(term);
+          }
+          want[at(p, i, j)] = sum;
+          bound[at(p, i, j)] = size;
+        }
+  }
+
+  std::string text() const {
+    return std::to_string(s.batch) + " x " + std::to_string(s.m) + " x " + std::to_string(s.n) +
+           " x " + std::to_string(s.k) + (s.transA ? " T" : " N") + (s.transB ? "T" : "N") +
+           (s.accumulate ? " +" : "") + " strides " + std::to_string(s.strideA) + " " +
+           std::to_string(s.strideB) + " " + std::to_string(s.strideC);
+  }
+};
+
+/// All kernels against the reference, and all teams bit by bit against the first.
+template <typename T>
+void check(const Case<T> &product, bool exact, const std::vector<ThreadTeam *> &teams) {
+  std::vector<double> want, bound;
+  product.reference(want, bound);
+  for (const GemmKernels *kernels : usableKernels()) {
+    std::vector<T> first;
+    for (ThreadTeam *team : teams) {
+      std::vector<T> got = product.run(*kernels, *team);
+      for (size_t i = 0; i < got.size(); ++i) {
+        // A chain of k roundings, each of half a unit in the last place.
+        double allowed =
+            exact ? 0
+                  : bound[i] * double(product.s.k + 2) * double(std::numeric_limits<T>::epsilon());
+        // Written so that NaN fails.
+        ASSERT_TRUE(std::fabs(double(got[i]) - want[i]) <= allowed)
+            << kernels->name << ", " << team->size() << " workers: " << product.text() << " at "
+            << i << ": " << got[i] << " instead of " << want[i];
+      }
+      if (first.empty())
+        first = got;
+      else
+        ASSERT_EQ(std::memcmp(first.data(), got.data(), got.size() * sizeof(T)), 0)
+            << kernels->name << ", " << team->size() << " workers: " << product.text();
+    }
+  }
+}
+
+struct Teams {
+  ThreadTeam one{1}, two{2, false}, three{3, false}, four{4, false};
+  std::vector<ThreadTeam *> all{&one, &two, &three, &four};
+};
+
+/// Tells a tile that is not finished, left out, or finished twice.
+void doubleAndOne(int64_t batch, int64_t rowBegin, int64_t rowEnd, int64_t colBegin, int64_t colEnd,
+                  char **buffers, const int64_t *scalars) {
+  float *c = reinterpret_cast<float *>(buffers[0]) + batch * scalars[1];
+  for (int64_t i = rowBegin; i < rowEnd; ++i)
+    for (int64_t j = colBegin; j < colEnd; ++j)
+      c[i * scalars[0] + j] = c[i * scalars[0] + j] * 2 + 1;
+}
+} // namespace
+
+TEST(Gemm, SmallIntegersAreExactForEveryFormAndTail) {
+  Teams teams;
+  std::mt19937 random(3);
+  for (int64_t m : {0, 1, 2, 5, 8, 9, 12, 13, 31})
+    for (int64_t n : {0, 1, 3, 8, 9, 16, 31, 32, 33, 70})
+      for (int64_t k : {0, 1, 4, 7, 16, 19, 65}) {
+        int forms = int(random() % 32);
+        int64_t pad = int64_t(random() % 3), batch = 1 + int64_t(random() % 3);
+        check(Case<float>(batch, m, n, k, forms, pad, random, true), true,
+              {&teams.one, &teams.three});
+        check(Case<double>(batch, m, n, k, forms ^ 3, pad, random, true), true,
+              {&teams.one, &teams.three});
+        if (HasFatalFailure())
+          return;
+      }
+}
+
+TEST(Gemm, RandomProductsAgreeWithDoubleForAnyNumberOfWorkers) {
+  Teams teams;
+  std::mt19937 random(11);
+  auto upTo = [&](int64_t most) { return int64_t(random() % static_cast<uint64_t>(most)) + 1; };
+  for (int round = 0; round < 48 && !HasFatalFailure(); ++round) {
+    // Many rows and columns, few of either, long sums in several parts, batches.
+    int64_t m = upTo(round % 4 == 0 ? 10 : 200), n = upTo(round % 4 == 1 ? 10 : 200);
+    int64_t k = upTo(round % 5 == 0 ? 2500 : 200), batch = round % 3 == 0 ? upTo(5) : 1;
+    if (k > 500)
+      m = upTo(60), n = upTo(60);
+    int forms = round % 32;
+    int64_t pad = round % 2 ? upTo(9) : 0;
+    check(Case<float>(batch, m, n, k, forms, pad, random, false), false, teams.all);
+    check(Case<double>(batch, n, m, k, forms, pad, random, false), false, teams.all);
+  }
+}
+
+TEST(Gemm, MoreRowsColumnsAndTermsThanOnePartHolds) {
+  Teams teams;
+  std::mt19937 random(5);
+  for (int forms : {0, 3, 5, 6}) {
+    check(Case<float>(1, 1600, 20, 1100, forms, 1, random, true), true, {&teams.one, &teams.two});
+    check(Case<float>(1, 20, 400, 1100, forms, 1, random, true), true, {&teams.one, &teams.two});
+    check(Case<float>(1, 20, 3000, 150, forms, 0, random, true), true, {&teams.one, &teams.two});
+    check(Case<float>(1, 2, 5000, 150, forms, 0, random, true), true, {&teams.one, &teams.two});
+  }
+}
+
+TEST(Gemm, EpilogueSeesEachFinishedElementOnce) {
+  Teams teams;
+  std::mt19937 random(9);
+  for (auto [batch, m, n, k] : {std::array<int64_t, 4>{1, 1, 700, 90},
+                                {1, 300, 5, 90},
+                                {3, 4, 4, 4},
+                                {2, 250, 200, 64},
+                                {1, 30, 400, 1100},
+                                {1, 40, 30, 0}})
+    for (int forms = 0; forms < 8; ++forms) {
+      Case<float> product(batch, m, n, k, forms, 2, random, true);
+      std::vector<double> want, bound;
+      product.reference(want, bound);
+      int64_t scalars[] = {product.s.ldc, product.s.strideC};
+      KernelCall call{reinterpret_cast<KernelHandle>(&doubleAndOne), nullptr, scalars};
+      for (const GemmKernels *kernels : usableKernels())
+        for (ThreadTeam *team : {&teams.one, &teams.three}) {
+          std::vector<float> got = product.run(*kernels, *team, call), between = product.c;
+          product.forEach(got, [&](size_t at, float &x) {
+            ASSERT_EQ(double(x), want[at] * 2 + 1) << kernels->name << " " << product.text();
+            between[at] = x;
+          });
+          // What lies between the rows is as it was.
+          ASSERT_EQ(std::memcmp(between.data(), got.data(), got.size() * sizeof(float)), 0);
+        }
+    }
+}
+
+TEST(Gemm, ManyRanksMultiplyAtOnce) {
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 6; ++rank)
+    ranks.emplace_back([rank] {
+      ThreadTeam team(2, false);
+      std::mt19937 random(static_cast<unsigned>(rank));
+      for (int round = 0; round < 10; ++round)
+        check(Case<float>(1, 60 + rank, 90 + 7 * rank, 60 + rank, round % 4, 0, random, true), true,
+              {&team});
+    });
+  for (std::thread &rank : ranks)
+    rank.join();
+}
+
+TEST(Gemm, CandidatesSayWhyTheyDoNotApply) {
+  auto step = [](int64_t m, int64_t n, int64_t k) {
+    GemmStep s;
+    s.m = m, s.n = n, s.k = k;
+    return s;
+  };
+  auto chosen = [](const GemmStep &s) {
+    std::vector<GemmCandidate> all = gemmCandidates(s);
+    // The last one takes everything.
+    EXPECT_EQ(all.back().name, "portable packed");
+    EXPECT_EQ(all.back().rejection, "");
+    return std::find_if(all.begin(), all.end(),
+                        [](const GemmCandidate &c) { return c.rejection.empty(); })
+        ->name;
+  };
+  std::string best = usableKernels().front()->name;
+  EXPECT_EQ(chosen(step(4, 4, 4)), "in place");
+  EXPECT_EQ(chosen(step(1000, 1000, 0)), "in place");
+  EXPECT_EQ(chosen(step(1, 1000, 100)), best + " streamed");
+  EXPECT_EQ(chosen(step(1000, 8, 100)), best + " streamed");
+  EXPECT_EQ(chosen(step(9, 9, 100)), best + " packed");
+  EXPECT_EQ(gemmCandidates(step(9, 9, 100)).front().rejection, "more than 512 multiply-adds");
+}
+
+TEST(Gemm, TilesCoverTheWorkersAndNoMore) {
+  GemmStep s;
+  s.m = 1024, s.n = 3072, s.k = 768;
+  GemmTiling one = chooseTiling(s, 1), two = chooseTiling(s, 2);
+  EXPECT_EQ(one.rows * one.cols, s.m * s.n); // alone: packing twice gains nothing
+  int64_t tiles = ((s.m + two.rows - 1) / two.rows) * ((s.n + two.cols - 1) / two.cols);
+  EXPECT_GE(tiles, 4);
+  EXPECT_LE(tiles, 16);
+  s.batch = 48, s.m = 64, s.n = 64, s.k = 64; // attention: whole matrices
+  GemmTiling heads = chooseTiling(s, 2);
+  EXPECT_EQ(heads.rows * heads.cols, s.m * s.n);
+}
