@@ -2,23 +2,20 @@
 // Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //===----------------------------------------------------------------------===//
-#include "passes/fusion/Fusion.h"
-
-#include "llvm/ADT/BitVector.h"
-#include "llvm/ADT/MapVector.h"
-#include "llvm/ADT/SetVector.h"
+#include "passes/fusion/Planner.h"
 
 #include <queue>
 
 using namespace mlir;
 using namespace cleave;
+using namespace cleave::planner;
 
 namespace {
 
 /// Ops that a value may carry along when it is computed where it is used.
 constexpr unsigned kMostOps = 48;
-/// Tensors that one kernel reads and writes.
-constexpr unsigned kMostBuffers = 24, kMostScalarBuffers = 96;
+/// Tensors that a kernel of scalars reads and writes.
+constexpr unsigned kMostScalarBuffers = 96;
 /// A reduction of at most so many elements to a scalar is a scalar's work.
 constexpr int64_t kSmallReduction = 1 << 14;
 /// All that one group of scalars may reduce: one thread runs it.
@@ -27,16 +24,6 @@ constexpr double kMostScalarWork = 1 << 16;
 constexpr double kWorthKeeping = 0.02;
 /// What one exp costs, in bytes of memory traffic.
 constexpr double kBytesPerExpensive = 3;
-
-using Dim = std::pair<StringAttr, int64_t>;
-using Dims = SmallVector<Dim, 4>;
-
-Dims dimsOf(NamedTensorType type) {
-  Dims dims;
-  for (auto [name, size] : llvm::zip_equal(type.getNames(), type.getSizes()))
-    dims.push_back({name, size});
-  return dims;
-}
 
 bool sameSet(const Dims &x, const Dims &y) {
   return x.size() == y.size() &&
@@ -60,26 +47,6 @@ double weightOf(Operation *op) {
     return 3;
   return 0;
 }
-
-/// Reads its operand's elements at other places than its own.
-bool movesElements(Operation *op, unsigned operand) {
-  if (isa<RenameOp, SliceOp, PadOp>(op))
-    return true;
-  return isa<GatherOp>(op) && operand == 0;
-}
-
-/// What a group's loops look like. Two groups may merge if their shapes do.
-struct Shape {
-  GroupKind kind = GroupKind::Elementwise;
-  Dims outer, reduced;
-
-  /// All elements that the loops visit.
-  Dims all() const {
-    Dims dims = outer;
-    dims.append(reduced);
-    return dims;
-  }
-};
 
 Shape shapeOf(Operation *root) {
   NamedTensorType type = tensorOf(root->getResult(0));
@@ -159,92 +126,6 @@ std::optional<Shape> unify(const Shape &x, const Shape &y, std::string &why) {
   return std::nullopt;
 }
 
-/// What a kept value is computed from.
-struct Closure {
-  llvm::SetVector<Operation *> ops;    ///< with the root
-  llvm::MapVector<Value, bool> leaves; ///< kept tensors; true: read in place only
-  llvm::SetVector<Value> indices;
-};
-
-class Planner {
-public:
-  Planner(Block &block, const FusionOptions &options) : block(block), options(options) {}
-
-  FusionPlan run() {
-    unsigned n = 0;
-    for (Operation &op : block)
-      position[&op] = n++;
-    chooseKept();
-    makeGroups();
-    // Values that several kernels would compute: keep those that are cheaper to
-    // read. Each round keeps more, so this ends; two rounds find nearly all.
-    for (int round = 0; options.fuse && round < 3 && keepShared(); ++round)
-      makeGroups();
-    return finish();
-  }
-
-private:
-  struct Cluster {
-    Shape shape;
-    SmallVector<Operation *> roots;
-    llvm::SetVector<Operation *> ops;
-    llvm::MapVector<Value, bool> leaves;
-    llvm::SetVector<Value> indices;
-    bool alive = true;
-    double scalarWork = 0;
-    Operation *stays = nullptr; ///< not a group: an op that stays in the block
-  };
-
-  bool inBlock(Value v) const {
-    Operation *op = v.getDefiningOp();
-    return op && op->getBlock() == &block;
-  }
-  /// Computed where it is used.
-  bool isInline(Value v) const {
-    return inBlock(v) && isFusible(v.getDefiningOp()) &&
-           (!kept.contains(v) || isa<ConstantOp, IotaOp>(v.getDefiningOp()));
-  }
-
-  /// Must lie in memory: read by something that stays, or by a look-up.
-  bool mustKeep(Operation *op) const {
-    Value v = op->getResult(0);
-    for (OpOperand &use : v.getUses()) {
-      Operation *user = use.getOwner();
-      if (user->getBlock() != &block || !isFusible(user) || user->hasTrait<OpTrait::IsTerminator>())
-        return true;
-      if (isa<GatherOp>(user) && use.getOperandNumber() == 0)
-        return true;
-    }
-    return false;
-  }
-
-  void chooseKept();
-  Closure closureOf(Operation *root, Value without = {}) const;
-  void makeGroups();
-  void mergeNeighbours(bool scalars);
-  unsigned find(unsigned i) {
-    while (parent[i] != i)
-      i = parent[i] = parent[parent[i]];
-    return i;
-  }
-  bool tryMerge(unsigned x, unsigned y);
-  bool wouldCycle(unsigned x, unsigned y) const;
-  bool keepShared();
-  FusionPlan finish();
-
-  Block &block;
-  FusionOptions options;
-  llvm::DenseMap<Operation *, unsigned> position;
-  llvm::DenseSet<Value> kept;
-  llvm::DenseSet<Value> extra;       ///< kept though nothing demands it
-  llvm::DenseSet<Operation *> views; ///< stay: no kernel needed
-  std::vector<Cluster> clusters;
-  std::vector<llvm::BitVector> before;             ///< clusters that must run earlier
-  llvm::DenseMap<Operation *, unsigned> clusterOf; ///< of roots and of what stays
-  std::vector<unsigned> parent;                    ///< of merged clusters
-  std::map<std::pair<unsigned, unsigned>, std::string> refused;
-};
-
 } // namespace
 
 //===----------------------------------------------------------------------===//
@@ -263,6 +144,8 @@ StringRef cleave::toString(GroupKind kind) {
     return "scalars";
   case GroupKind::Scatter:
     return "scatter";
+  case GroupKind::Epilogue:
+    return "epilogue";
   }
   llvm_unreachable("no such kind");
 }
@@ -340,7 +223,29 @@ void cleave::splitReductions(Block &block) {
 // What is kept
 //===----------------------------------------------------------------------===//
 
+FusionPlan Planner::run() {
+  unsigned n = 0;
+  for (Operation &op : block)
+    position[&op] = n++;
+  chooseKept();
+  makeGroups();
+  // Values that several kernels would compute: keep those that are cheaper to
+  // read. Each round keeps more, so this ends; two rounds find nearly all.
+  for (int round = 0; options.fuse && round < 3 && keepShared(); ++round)
+    makeGroups();
+  return finish();
+}
+
 void Planner::chooseKept() {
+  // What is kept under another name is kept under its first one.
+  llvm::DenseSet<Value> renamed;
+  for (Operation &op : llvm::reverse(block)) {
+    if (!isFusible(&op) || !isView(&op) || !(mustKeep(&op) || renamed.contains(op.getResult(0))))
+      continue;
+    Operation *first = op.getOperand(0).getDefiningOp();
+    if (inBlock(op.getOperand(0)) && isFusible(first) && !isa<ConstantOp, IotaOp>(first))
+      renamed.insert(op.getOperand(0));
+  }
   llvm::DenseMap<Value, unsigned> carried; // ops that come along with a value
   for (Operation &op : block) {
     if (!isFusible(&op))
@@ -351,7 +256,7 @@ void Planner::chooseKept() {
       if (isInline(operand))
         ops += carried.lookup(operand);
     bool keep = !options.fuse || mustKeep(&op) || isa<ReduceOp, ScatterAddOp>(op) ||
-                ops > kMostOps || extra.contains(v);
+                ops > kMostOps || extra.contains(v) || renamed.contains(v);
     if (keep && isView(&op) && !isInline(op.getOperand(0)))
       views.insert(&op);
     if (keep)
@@ -404,6 +309,7 @@ void Planner::makeGroups() {
   clusters.clear();
   clusterOf.clear();
   refused.clear();
+  refusedEpilogue.clear();
   for (Operation &op : block.without_terminator()) {
     bool isRoot = isFusible(&op) && kept.contains(op.getResult(0)) && !views.contains(&op);
     if (isFusible(&op) && !isRoot && !views.contains(&op))
@@ -449,6 +355,7 @@ void Planner::makeGroups() {
   parent.resize(n);
   for (unsigned i = 0; i < n; ++i)
     parent[i] = i;
+  fuseEpilogues();
   // Big tensors first; scalars then, so that they do not stand in the way.
   mergeNeighbours(/*scalars=*/false);
   mergeNeighbours(/*scalars=*/true);
@@ -561,7 +468,11 @@ bool Planner::tryMerge(unsigned x, unsigned y) {
     a.leaves.erase(root->getResult(0));
   b.alive = false;
   b.roots.clear();
-  // Order: what had to come before either comes before both.
+  joinOrder(x, y);
+  return true;
+}
+
+void Planner::joinOrder(unsigned x, unsigned y) {
   llvm::BitVector all = before[x];
   all |= before[y];
   all.reset(x);
@@ -573,7 +484,6 @@ bool Planner::tryMerge(unsigned x, unsigned y) {
       before[i].set(x);
       before[i].set(y);
     }
-  return true;
 }
 
 //===----------------------------------------------------------------------===//
@@ -583,7 +493,7 @@ bool Planner::tryMerge(unsigned x, unsigned y) {
 bool Planner::keepShared() {
   llvm::MapVector<Value, SmallVector<unsigned>> computing;
   for (unsigned i = 0; i < clusters.size(); ++i)
-    if (clusters[i].alive && !clusters[i].stays)
+    if (clusters[i].isGroup())
       for (Operation *op : clusters[i].ops)
         if (isInline(op->getResult(0)))
           computing[op->getResult(0)].push_back(i);
@@ -634,6 +544,8 @@ bool Planner::keepShared() {
           for (auto &[leaf, inPlace] : rest.leaves)
             needed.insert(leaf);
         }
+        if (clusters[g].product) // in cache there
+          needed.insert(clusters[g].product.getResult());
         for (auto &[leaf, inPlace] : closure.leaves)
           if (!needed.contains(leaf))
             inlined += bytesOf(leaf);
@@ -705,10 +617,12 @@ FusionPlan Planner::finish() {
     for (unsigned j : next[i])
       if (--waiting[j] == 0)
         ready.push({place[j], j});
-    if (c.stays) {
+    if (c.stays)
       plan.order.push_back({c.stays, 0});
+    if (auto contract = dyn_cast_or_null<ContractOp>(c.stays); contract && !c.product)
+      plan.bare.push_back({contract, whyBare(contract)});
+    if (!c.isGroup())
       continue;
-    }
     Group group;
     group.kind = c.shape.kind;
     for (const Dim &d : c.shape.outer)
@@ -722,7 +636,10 @@ FusionPlan Planner::finish() {
     llvm::sort(group.roots, byPlace);
     group.ops.append(c.ops.begin(), c.ops.end());
     llvm::sort(group.ops, byPlace);
-    for (auto &[v, inPlace] : c.leaves)
+    group.product = c.product;
+    group.parts = c.parts;
+    group.keepsProduct = c.product && read.contains(c.product.getResult());
+    for (auto &[v, inPlace] : c.product ? c.operands : c.leaves)
       group.inputs.push_back(v);
     group.inputs.append(c.indices.begin(), c.indices.end());
     for (Operation *root : group.roots)

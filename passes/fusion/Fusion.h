@@ -8,8 +8,9 @@
 // groups. First it decides, then it outlines:
 //   1. which values are kept in memory (the others are computed where they are
 //      used, if need be in several kernels);
-//   2. which kept values one kernel makes: those that share their loops;
-//   3. outlining: each group becomes a `cleave.fused`.
+//   2. which kept values a contraction makes on the tiles of its product;
+//   3. which other kept values one kernel makes: those that share their loops;
+//   4. outlining: each group becomes a `cleave.fused`.
 //
 //===----------------------------------------------------------------------===//
 #pragma once
@@ -36,6 +37,7 @@ enum class GroupKind {
   Columns,     ///< reductions over outer dims, keeping the contiguous one
   Scalars,     ///< few numbers: small reductions to scalars, arithmetic on them
   Scatter,     ///< a scatter_add with what makes its updates
+  Epilogue,    ///< elementwise, on each tile of a contraction's result
 };
 llvm::StringRef toString(GroupKind kind);
 
@@ -47,6 +49,9 @@ struct Group {
       ops; ///< all ops, in block order; some may be in other groups too
   llvm::SmallVector<mlir::Value> outputs;             ///< what others read
   llvm::SmallVector<mlir::StringAttr> outer, reduced; ///< dims; elementwise: outer only
+  ContractOp product;               ///< epilogue: whose; the first input is its result
+  llvm::SmallVector<int64_t> parts; ///< epilogue: see kParts in Kernels.h
+  bool keepsProduct = false;        ///< epilogue: others read the bare product, too
 };
 
 /// Two groups that share data but stay apart, and why.
@@ -55,11 +60,18 @@ struct Refusal {
   std::string reason;
 };
 
+/// A contraction without an epilogue, and why.
+struct BareProduct {
+  ContractOp op;
+  std::string reason;
+};
+
 struct FusionPlan {
   std::vector<Group> groups; ///< in an order in which they can run
   std::vector<Refusal> refusals;
+  std::vector<BareProduct> bare;
   /// All that stays in the block, groups among it, in the new order: an op, or
-  /// null and the index of a group.
+  /// null and the index of a group. An epilogue stands right behind its product.
   std::vector<std::pair<mlir::Operation *, unsigned>> order;
 };
 

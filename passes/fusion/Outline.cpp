@@ -4,6 +4,9 @@
 //===----------------------------------------------------------------------===//
 #include "passes/fusion/Fusion.h"
 
+#include "passes/lowering/Kernels.h"
+
+#include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/IRMapping.h"
 
 using namespace mlir;
@@ -21,6 +24,8 @@ static FusedOp outlineGroup(OpBuilder &b, const Group &group, IRMapping &moved) 
       FusedOp::create(b, last->getLoc(), results, inputs, b.getStringAttr(toString(group.kind)));
   if (Attribute phase = last->getAttr(kPhase))
     fused->setAttr(kPhase, phase);
+  if (group.kind == GroupKind::Epilogue)
+    fused->setAttr(kParts, b.getDenseI64ArrayAttr(group.parts));
   Block *body = new Block;
   fused.getBody().push_back(body);
   IRMapping inside;
@@ -95,7 +100,12 @@ LogicalResult cleave::fuse(ModuleOp module, const FusionOptions &options) {
     simplify(*block);
     splitReductions(*block);
   }
-  for (Block *block : blocks)
-    outline(*block, planFusion(*block, options));
+  for (Block *block : blocks) {
+    FusionPlan plan = planFusion(*block, options);
+    if (options.fuse)
+      for (BareProduct product : plan.bare)
+        emitRemark(product.op->getLoc()) << "no epilogue for this product: " << product.reason;
+    outline(*block, plan);
+  }
   return success();
 }

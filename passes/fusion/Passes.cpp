@@ -64,6 +64,9 @@ struct PrintFusionGroupsPass : cleave::impl::PrintFusionGroupsBase<PrintFusionGr
     for (auto [i, g] : llvm::enumerate(plan.groups)) {
       os.indent(indent) << "group " << i << ": " << toString(g.kind) << " over ";
       list(g.outer);
+      if (g.product)
+        os << " of a contract of " << text(tensorOf(g.product.getLhs())) << " and "
+           << text(tensorOf(g.product.getRhs()));
       if (!g.reduced.empty()) {
         os << ", reduces ";
         list(g.reduced);
@@ -77,10 +80,15 @@ struct PrintFusionGroupsPass : cleave::impl::PrintFusionGroupsBase<PrintFusionGr
         os.indent(indent + 2) << "reads " << nameOf(v) << "\n";
       for (Value v : g.outputs)
         os.indent(indent + 2) << "writes " << nameOf(v) << "\n";
+      if (g.keepsProduct)
+        os.indent(indent + 2) << "leaves the bare product, which others read\n";
     }
     for (const Refusal &r : plan.refusals)
       os.indent(indent) << "apart: group " << r.first << " and group " << r.second << ": "
                         << r.reason << "\n";
+    for (BareProduct product : plan.bare)
+      os.indent(indent) << "no epilogue: contract to " << text(product.op.getType()) << ": "
+                        << product.reason << "\n";
     for (Operation &op : block)
       for (Region &region : op.getRegions())
         for (Block &inner : region) {

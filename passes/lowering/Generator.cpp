@@ -264,18 +264,35 @@ double Generator::workOf(Region &body) const {
 }
 
 bool Generator::generate(StringRef symbol, KernelInfo &info) {
-  mergeDims(region);
+  DimParts parts;
+  bool epilogue = cast<FusedOp>(source).getKind() == kEpilogue;
+  if (epilogue) {
+    auto list = source->getAttrOfType<DenseI64ArrayAttr>(kParts);
+    auto product = region.getNumArguments()
+                       ? dyn_cast<NamedTensorType>(region.getArgument(0).getType())
+                       : NamedTensorType();
+    if (!list || !product || list.size() != product.getRank()) {
+      source->emitOpError() << "is an epilogue without the parts of its product's dims";
+      return false;
+    }
+    for (auto [name, part] : llvm::zip_equal(product.getNames(), list.asArrayRef()))
+      parts[name] = part;
+  }
+  mergeDims(region, epilogue ? &parts : nullptr);
   collectAccumulators();
   Type i64 = b.getI64Type();
   Type pointer = LLVM::LLVMPointerType::get(b.getContext());
   b.setInsertionPointToEnd(module.getBody());
-  function =
-      func::FuncOp::create(b, loc, symbol, b.getFunctionType({i64, i64, pointer, pointer}, {}));
+  SmallVector<Type> arguments(epilogue ? 5 : 2, i64);
+  arguments.append(2, pointer);
+  function = func::FuncOp::create(b, loc, symbol, b.getFunctionType(arguments, {}));
   Block *entry = function.addEntryBlock();
   b.setInsertionPointToEnd(entry);
   func::ReturnOp::create(b, loc);
   root = newScope(nullptr, entry);
   OpBuilder &at = in(root);
+  Value bufferArray = entry->getArgument(arguments.size() - 2);
+  Value scalarArray = entry->getArgument(arguments.size() - 1);
   auto loadSlot = [&](Value array, Type element, int64_t i) -> Value {
     Value slot = LLVM::GEPOp::create(at, loc, pointer, element, array,
                                      ArrayRef<LLVM::GEPArg>{static_cast<int32_t>(i)});
@@ -285,15 +302,15 @@ bool Generator::generate(StringRef symbol, KernelInfo &info) {
   for (BlockArgument arg : region.getArguments()) {
     if (isa<NamedTensorType>(arg.getType())) {
       bufferOf[arg] = static_cast<unsigned>(buffers.size());
-      buffers.push_back(
-          loadSlot(entry->getArgument(2), pointer, static_cast<int64_t>(buffers.size())));
+      buffers.push_back(loadSlot(bufferArray, pointer, static_cast<int64_t>(buffers.size())));
     } else {
-      scalars[arg] = loadSlot(entry->getArgument(3), i64, scalarCount++);
+      scalars[arg] = loadSlot(scalarArray, i64, scalarCount++);
     }
   }
   for (size_t i = 0; i < yield.getNumOperands(); ++i)
-    buffers.push_back(
-        loadSlot(entry->getArgument(2), pointer, static_cast<int64_t>(buffers.size())));
+    buffers.push_back(loadSlot(bufferArray, pointer, static_cast<int64_t>(buffers.size())));
+  if (epilogue)
+    return generateEpilogue(parts, info) && !failed;
   for (Value v : yield.getOperands())
     if (auto scatter = v.getDefiningOp<ScatterAddOp>()) {
       if (yield.getNumOperands() != 1) {
@@ -483,6 +500,138 @@ void Generator::storeResults(Scope *scope, ArrayRef<unsigned> results,
     store(buffers[bufferOf.size() + i], type, own, value, mask, scope);
     writes.push_back({i, own});
   }
+}
+
+//===----------------------------------------------------------------------===//
+// Epilogue: a tile of a product's rows and columns
+//===----------------------------------------------------------------------===//
+
+void Generator::storeColumns(Scope *scope, Value low, Value high, Coordinates &coordinates) {
+  SmallVector<unsigned> results;
+  for (unsigned i = 0; i < yield.getNumOperands(); ++i)
+    results.push_back(i);
+  auto body = [&](Scope *where, const Index &column, Mask mask) {
+    coordinates.push_back({laneDim, column});
+    storeResults(where, results, coordinates, mask);
+    coordinates.pop_back();
+  };
+  Value whole = high;
+  if (lanes > 1) {
+    OpBuilder &at = in(scope);
+    Value count = arith::SubIOp::create(at, loc, high, low);
+    Value rest = arith::RemUIOp::create(at, loc, count, constant(lanes));
+    whole = arith::SubIOp::create(at, loc, high, rest);
+  }
+  Loop loop = openLoop(scope, low, whole, lanes);
+  body(loop.body, {loop.op.getInductionVar(), lanes > 1, {}, loop.body}, {});
+  closeLoop(loop);
+  if (lanes == 1)
+    return;
+  OpBuilder &at = in(scope);
+  Value isLeft = arith::CmpIOp::create(at, loc, arith::CmpIPredicate::slt, whole, high);
+  auto branch = scf::IfOp::create(at, loc, isLeft, /*withElseRegion=*/false);
+  Scope *tail = newScope(scope, branch.thenBlock());
+  Operation *saved = scope->open;
+  scope->open = branch;
+  Index column{whole, 1, {}, tail};
+  OpBuilder &inside = in(tail);
+  Value used = arith::CmpIOp::create(inside, loc, arith::CmpIPredicate::slt,
+                                     vectorOf(inside, column), splat(inside, high));
+  body(tail, column, {used, tail});
+  scope->open = saved;
+}
+
+bool Generator::generateEpilogue(const DimParts &parts, KernelInfo &info) {
+  NamedTensorType product = tensorOf(region.getArgument(0));
+  int64_t width = product.getElementBytes();
+  for (Value v : yield.getOperands()) {
+    NamedTensorType type = tensorOf(v);
+    if (type.getNames() != product.getNames() || type.getSizes() != product.getSizes()) {
+      error(v.getDefiningOp(), "an epilogue's results have the product's dims", {});
+      return false;
+    }
+    if (type.isFloat())
+      width = std::max(width, type.getElementBytes());
+  }
+  for (Operation &op : region.front().without_terminator())
+    if (isa<ReduceOp, ContractOp, GatherOp, ScatterAddOp, RenameOp, SliceOp, PadOp>(op)) {
+      error(&op, "an epilogue has the elements of one tile only", {});
+      return false;
+    }
+  // The dims of the batch, of rows and of columns, outermost first.
+  SmallVector<StringAttr> dims[3];
+  SmallVector<int64_t> sizes[3];
+  for (auto [name, size] : llvm::zip_equal(product.getNames(), product.getSizes())) {
+    int64_t part = parts.lookup(name);
+    dims[part].push_back(name);
+    sizes[part].push_back(size);
+  }
+  Coordinates coordinates;
+  auto split = [&](Scope *scope, Value index, ArrayRef<StringAttr> names,
+                   ArrayRef<int64_t> counts) {
+    for (size_t i = names.size(); i-- > 0;) {
+      Value digit = index;
+      if (i > 0) {
+        OpBuilder &at = in(scope);
+        Value n = constant(counts[i]);
+        digit = arith::RemUIOp::create(at, loc, index, n);
+        index = arith::DivUIOp::create(at, loc, index, n);
+      }
+      coordinates.push_back({names[i], {digit, 0, {}, scope}});
+    }
+  };
+  auto argument = [&](unsigned i) -> Value { return function.getArgument(i); };
+  split(root, argument(0), dims[0], sizes[0]);
+  Loop rows = openLoop(root, argument(1), argument(2), 1);
+  split(rows.body, rows.op.getInductionVar(), dims[1], sizes[1]);
+  if (dims[2].empty()) {
+    SmallVector<unsigned> results;
+    for (unsigned i = 0; i < yield.getNumOperands(); ++i)
+      results.push_back(i);
+    lanes = 1;
+    storeResults(rows.body, results, coordinates, {});
+  } else {
+    laneDim = dims[2].pop_back_val();
+    int64_t inner = sizes[2].pop_back_val();
+    lanes = options.vectorBits / 8 / width;
+    while (lanes > 1 && lanes / 2 >= inner)
+      lanes /= 2;
+    Value begin = argument(3), end = argument(4);
+    if (dims[2].empty()) {
+      storeColumns(rows.body, begin, end, coordinates);
+    } else {
+      // Columns of several dims: the part of the tile under each index of the outer ones.
+      OpBuilder &at = in(rows.body);
+      Value size = constant(inner);
+      Value first = arith::DivUIOp::create(at, loc, begin, size);
+      Value last = arith::AddIOp::create(at, loc, end, constant(inner - 1));
+      last = arith::DivUIOp::create(at, loc, last, size);
+      Loop outer = openLoop(rows.body, first, last, 1);
+      Value index = outer.op.getInductionVar();
+      size_t known = coordinates.size();
+      split(outer.body, index, dims[2], sizes[2]);
+      OpBuilder &here = in(outer.body);
+      Value base = arith::MulIOp::create(here, loc, index, size);
+      Value low = arith::SubIOp::create(here, loc, begin, base);
+      low = arith::MaxSIOp::create(here, loc, low, constant(0));
+      Value high = arith::SubIOp::create(here, loc, end, base);
+      high = arith::MinSIOp::create(here, loc, high, size);
+      storeColumns(outer.body, low, high, coordinates);
+      coordinates.truncate(known);
+      closeLoop(outer);
+    }
+  }
+  closeLoop(rows);
+  // All ops are elementwise: an operand of the results' dims is read where they are written.
+  for (BlockArgument arg : region.getArguments()) {
+    auto type = dyn_cast<NamedTensorType>(arg.getType());
+    if (!type || type.getNames() != product.getNames())
+      continue;
+    for (unsigned j = 0; j < yield.getNumOperands(); ++j)
+      if (tensorOf(yield.getOperand(j)).getElementBytes() == type.getElementBytes())
+        info.inPlace.push_back({static_cast<int>(bufferOf[arg]), static_cast<int>(j)});
+  }
+  return true;
 }
 
 //===----------------------------------------------------------------------===//

@@ -30,9 +30,13 @@
 
 namespace cleave {
 
+/// Dims that belong to something, by number.
+using DimParts = llvm::DenseMap<mlir::StringAttr, int64_t>;
+
 /// Merges dims that are adjacent wherever they occur, in place. The region
-/// stays valid; only names and sizes change.
-void mergeDims(mlir::Region &region);
+/// stays valid; only names and sizes change. Dims of different parts stay apart;
+/// merged ones are entered.
+void mergeDims(mlir::Region &region, DimParts *parts = nullptr);
 
 class Generator {
 public:
@@ -97,6 +101,7 @@ private:
   mlir::StringAttr chooseLaneDim(llvm::ArrayRef<NamedTensorType> results);
   bool generateRows(KernelInfo &info);
   bool generateScatter(ScatterAddOp scatter, KernelInfo &info);
+  bool generateEpilogue(const DimParts &parts, KernelInfo &info);
   void findInPlace(KernelInfo &info);
   double workOf(mlir::Region &region) const;
 
@@ -168,6 +173,8 @@ private:
   void storeResults(Scope *scope, llvm::ArrayRef<unsigned> results, const Coordinates &coordinates,
                     Mask mask);
   Mask tailMask(Scope *scope, int64_t used);
+  /// Stores all results at columns [low, high) of the lane dim.
+  void storeColumns(Scope *scope, mlir::Value low, mlir::Value high, Coordinates &coordinates);
 
   mlir::Region &region;
   mlir::Operation *source;

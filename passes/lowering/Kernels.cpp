@@ -47,6 +47,8 @@ std::string contentOf(FusedOp fused) {
   std::string text;
   llvm::raw_string_ostream os(text);
   os << fused.getKind() << "\n";
+  if (Attribute parts = fused->getAttr(kParts))
+    os << parts << "\n";
   llvm::DenseMap<Value, unsigned> numbers;
   auto define = [&](Value v) {
     unsigned n = numbers.size();

@@ -10,6 +10,10 @@
 // aligned to their elements (i1: one byte each, 0 or 1). `scalars`: the index
 // inputs in order. Equal groups (by content, wherever they stand) share a kernel.
 //
+// A group of kind "epilogue" has the signature of GemmStep's epilogue instead. Its
+// first input is the product, whose `cleave.parts` say which of its dims are batch,
+// rows and columns; its results have the same dims in the same order.
+//
 // Kernels call at most these functions: exp log tanh erf sin cos pow of libm.
 //
 //===----------------------------------------------------------------------===//
@@ -23,6 +27,11 @@
 #include <vector>
 
 namespace cleave {
+
+inline constexpr llvm::StringLiteral kEpilogue = "epilogue";
+/// On an epilogue: DenseI64ArrayAttr, a GemmPart (passes/schedule/Contraction.h)
+/// for each dim of the first input.
+inline constexpr llvm::StringLiteral kParts = "cleave.parts";
 
 struct KernelInfo {
   std::string symbol;

@@ -74,9 +74,14 @@ static Dims collect(Region &region) {
   return dims;
 }
 
-static bool mergeable(const Dims &dims, StringAttr x, StringAttr y) {
+static bool mergeable(const Dims &dims, const DimParts *parts, StringAttr x, StringAttr y) {
   if (dims.alone.contains(x) || dims.alone.contains(y))
     return false;
+  if (parts) {
+    auto i = parts->find(x), j = parts->find(y);
+    if (i == parts->end() || j == parts->end() || i->second != j->second)
+      return false;
+  }
   for (Type t : dims.types) {
     ArrayRef<StringAttr> names = cast<NamedTensorType>(t).getNames();
     auto *i = llvm::find(names, x), *j = llvm::find(names, y);
@@ -92,9 +97,11 @@ static bool mergeable(const Dims &dims, StringAttr x, StringAttr y) {
 }
 
 /// One pair of dims becomes the dim "x*y" everywhere.
-static void mergePair(Region &region, StringAttr x, StringAttr y) {
+static void mergePair(Region &region, DimParts *parts, StringAttr x, StringAttr y) {
   MLIRContext *context = region.front().back().getContext();
   StringAttr merged = StringAttr::get(context, x.getValue() + "*" + y.getValue());
+  if (parts)
+    (*parts)[merged] = parts->lookup(x);
   auto change = [&](Value v) {
     auto type = dyn_cast<NamedTensorType>(v.getType());
     if (!type || !type.hasDim(x))
@@ -131,15 +138,15 @@ static void mergePair(Region &region, StringAttr x, StringAttr y) {
   }
 }
 
-void cleave::mergeDims(Region &region) {
+void cleave::mergeDims(Region &region, DimParts *parts) {
   for (bool changed = true; changed;) {
     changed = false;
     Dims dims = collect(region);
     for (Type t : dims.types) {
       ArrayRef<StringAttr> names = cast<NamedTensorType>(t).getNames();
       for (size_t i = 0; i + 1 < names.size() && !changed; ++i)
-        if (mergeable(dims, names[i], names[i + 1])) {
-          mergePair(region, names[i], names[i + 1]);
+        if (mergeable(dims, parts, names[i], names[i + 1])) {
+          mergePair(region, parts, names[i], names[i + 1]);
           changed = true;
         }
       if (changed)

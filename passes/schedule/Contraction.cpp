@@ -172,6 +172,41 @@ GemmPlan cleave::planGemm(NamedTensorType lhs, NamedTensorType rhs, NamedTensorT
   return *best;
 }
 
+std::optional<SmallVector<int64_t>> cleave::partsOf(const GemmPlan &plan, NamedTensorType result) {
+  if (plan.steps() != 1)
+    return std::nullopt;
+  struct Run {
+    GemmPart part;
+    int64_t size, stride;
+  };
+  SmallVector<Run> runs;
+  if (plan.n > 1)
+    runs.push_back({GemmPart::Column, plan.n, 1});
+  if (plan.m > 1)
+    runs.push_back({GemmPart::Row, plan.m, plan.ldc});
+  if (plan.batch > 1)
+    runs.push_back({GemmPart::Batch, plan.batch, plan.strideC});
+  llvm::sort(runs, [](const Run &x, const Run &y) { return x.stride < y.stride; });
+  // The result is dense: its dims, innermost first, fill one run after the other.
+  SmallVector<int64_t> parts(result.getRank(), static_cast<int64_t>(GemmPart::Row));
+  size_t run = 0;
+  int64_t left = runs.empty() ? 1 : runs[0].size, stride = 1;
+  for (int64_t i = result.getRank(); i-- > 0;) {
+    int64_t size = result.getSizes()[i];
+    if (size != 1 && left == 1 && ++run < runs.size())
+      left = runs[run].size;
+    if (run < runs.size())
+      parts[i] = static_cast<int64_t>(runs[run].part);
+    if (size == 1)
+      continue;
+    if (run >= runs.size() || left % size || (left == runs[run].size && runs[run].stride != stride))
+      return std::nullopt;
+    left /= size;
+    stride *= size;
+  }
+  return left == 1 && run + 1 >= runs.size() ? std::optional(parts) : std::nullopt;
+}
+
 std::string cleave::describe(const GemmPlan &plan) {
   std::string text;
   llvm::raw_string_ostream out(text);

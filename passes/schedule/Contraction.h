@@ -6,6 +6,7 @@
 
 #include "ir/Dialect.h"
 
+#include <optional>
 #include <string>
 
 namespace cleave {
@@ -37,6 +38,14 @@ struct GemmPlan {
     return steps;
   }
 };
+
+/// What a dim of the result is in a matrix product.
+enum class GemmPart : int64_t { Batch, Row, Column };
+
+/// The part of each dim of the result (as GemmPart); dims of a part stand together
+/// and are its index, flattened. Dims of size 1 have that of a neighbour. None if
+/// the plan is several products.
+std::optional<llvm::SmallVector<int64_t>> partsOf(const GemmPlan &plan, NamedTensorType result);
 
 /// The cheapest plan. There always is one, if need be of single numbers in loops.
 GemmPlan planGemm(NamedTensorType lhs, NamedTensorType rhs, NamedTensorType result);

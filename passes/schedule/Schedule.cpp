@@ -103,6 +103,14 @@ static int64_t viewOffset(Operation *op) {
   return static_cast<int64_t>(slice.getStart()) * bytes;
 }
 
+/// The group that finishes the product's tiles: it stands behind it.
+static FusedOp epilogueOf(ContractOp op) {
+  auto fused = dyn_cast_or_null<FusedOp>(op->getNextNode());
+  bool its = fused && fused.getKind() == kEpilogue && !fused.getInputs().empty() &&
+             fused.getInputs()[0] == op.getResult();
+  return its ? fused : FusedOp();
+}
+
 static bool isCollective(Operation *op) {
   return isa<AllReduceOp, AllGatherOp, ReduceScatterOp, AllToAllOp>(op);
 }
@@ -188,6 +196,10 @@ private:
   LogicalResult emit(Operation *op, Frame &frame);
   LogicalResult emitFused(FusedOp op, Frame &frame);
   LogicalResult emitContract(ContractOp op, Frame &frame);
+  LogicalResult addEpilogue(ContractOp op, FusedOp epilogue, GemmStep &gemm, Recorded &step,
+                            Frame &frame);
+  FailureOr<const KernelInfo *> infoOf(FusedOp op);
+  bool replacesOperand(Place result, FusedOp epilogue, Frame &frame);
   LogicalResult emitCollective(Operation *op, Frame &frame);
   LogicalResult emitRepeat(RepeatOp op, Frame &frame);
   LogicalResult emitReturn(func::ReturnOp op, Frame &frame);
@@ -447,13 +459,24 @@ LogicalResult Scheduler::emit(Operation *op, Frame &frame) {
   return op->emitOpError() << "can't be scheduled";
 }
 
+static bool isOfAttention(Operation *op) {
+  auto part = op->getAttrOfType<StringAttr>(kPart);
+  return part && part.getValue() == "attention";
+}
+
+/// A group counts as attention when most of its ops come from there.
 static StepKind kindOf(FusedOp op) {
-  if (op.getKind().starts_with("attention"))
+  unsigned attention = 0, all = 0;
+  for (Operation &inner : op.getBody().front().without_terminator()) {
+    attention += isOfAttention(&inner);
+    all += inner.getNumOperands() != 0;
+  }
+  if (2 * attention > all)
     return StepKind::Attention;
   return phaseOf(op) == "optimizer" ? StepKind::Optimizer : StepKind::Elementwise;
 }
 
-LogicalResult Scheduler::emitFused(FusedOp op, Frame &frame) {
+FailureOr<const KernelInfo *> Scheduler::infoOf(FusedOp op) {
   auto found = known.find(op);
   if (found == known.end()) {
     FailureOr<KernelInfo> info = kernels.kernelFor(op);
@@ -461,7 +484,21 @@ LogicalResult Scheduler::emitFused(FusedOp op, Frame &frame) {
       return failure();
     found = known.try_emplace(op, *info).first;
   }
-  const KernelInfo &info = found->second;
+  return &found->second;
+}
+
+LogicalResult Scheduler::emitFused(FusedOp op, Frame &frame) {
+  if (op.getKind() == kEpilogue) {
+    auto product =
+        op.getInputs().empty() ? ContractOp() : op.getInputs()[0].getDefiningOp<ContractOp>();
+    if (product && epilogueOf(product) == op)
+      return success(); // part of the product's step
+    return op.emitOpError() << "is an epilogue and must stand behind the product it reads first";
+  }
+  FailureOr<const KernelInfo *> made = infoOf(op);
+  if (failed(made))
+    return failure();
+  const KernelInfo &info = **made;
   Recorded step = record(op, kindOf(op));
   KernelStep kernel{info.symbol, {}, {}, info.extent, info.grain};
   for (Value input : op.getInputs()) {
@@ -487,6 +524,71 @@ LogicalResult Scheduler::emitFused(FusedOp op, Frame &frame) {
   return success();
 }
 
+/// Whether the result replaces an argument that the epilogue reads: it can be written
+/// over it, element by element, but the bare product cannot.
+bool Scheduler::replacesOperand(Place result, FusedOp epilogue, Frame &frame) {
+  for (auto [r, buffer] : llvm::enumerate(resultBuffers)) {
+    int32_t argument = program->results[r].aliasOf;
+    if (buffer != result.buffer || argument < 0)
+      continue;
+    Place old = placeOf(function.getArgument(argument), frame);
+    for (Value v : epilogue.getInputs().drop_front())
+      if (isa<NamedTensorType>(v.getType()) && placeOf(v, frame).buffer == old.buffer)
+        return true;
+  }
+  return false;
+}
+
+/// The group behind a product runs on its tiles. The bare product that nobody else
+/// reads lies where a result of the group will: each element is read before that
+/// is written. Then no operand may lie there: the product would overwrite it.
+LogicalResult Scheduler::addEpilogue(ContractOp op, FusedOp epilogue, GemmStep &gemm,
+                                     Recorded &step, Frame &frame) {
+  FailureOr<const KernelInfo *> made = infoOf(epilogue);
+  if (failed(made))
+    return failure();
+  const KernelInfo &info = **made;
+  gemm.epilogue = info.symbol;
+  SmallVector<Place> results;
+  for (Value result : epilogue.getResults())
+    results.push_back(placeNew(result, frame));
+  int over = -1; // the result whose place the product takes first
+  if (op.getResult().hasOneUse())
+    for (auto [j, result] : llvm::enumerate(epilogue.getResults()))
+      if (over < 0 && result.getType() == op.getType() &&
+          !replacesOperand(results[j], epilogue, frame))
+        over = static_cast<int>(j);
+  Place product = over >= 0 ? results[over] : placeNew(op.getResult(), frame);
+  frame.places[op.getResult()] = product;
+  gemm.c = product.ref();
+  // Reads: the operands, then A and B. Writes: the results, then the product.
+  std::vector<Place> operands;
+  for (auto [i, input] : llvm::enumerate(epilogue.getInputs())) {
+    if (!isa<NamedTensorType>(input.getType())) {
+      FailureOr<RankScalar> scalar = rankScalar(epilogue, input, mesh);
+      if (failed(scalar))
+        return failure();
+      gemm.epilogueScalars.push_back(*scalar);
+      continue;
+    }
+    Place place = placeOf(input, frame);
+    if (i > 0)
+      operands.push_back(place);
+    gemm.epilogueBuffers.push_back(place.ref());
+  }
+  for (const Place &result : results) {
+    step.writes.push_back(result);
+    gemm.epilogueBuffers.push_back(result.ref());
+  }
+  if (over < 0)
+    step.writes.push_back(product);
+  for (auto [input, result] : info.inPlace)
+    if (input > 0 && result != over)
+      step.inPlace.emplace_back(input - 1, result);
+  step.reads.insert(step.reads.begin(), operands.begin(), operands.end());
+  return success();
+}
+
 LogicalResult Scheduler::emitContract(ContractOp op, Frame &frame) {
   auto found = plans.find(op);
   if (found == plans.end()) {
@@ -504,7 +606,12 @@ LogicalResult Scheduler::emitContract(ContractOp op, Frame &frame) {
   const GemmPlan &plan = found->second;
   Place a = placeOf(plan.swapped ? op.getRhs() : op.getLhs(), frame);
   Place b = placeOf(plan.swapped ? op.getLhs() : op.getRhs(), frame);
-  Place c = placeNew(op.getResult(), frame);
+  FusedOp epilogue = epilogueOf(op);
+  Place c;
+  if (!epilogue)
+    c = placeNew(op.getResult(), frame);
+  else if (plan.steps() != 1)
+    return op.emitOpError() << "is " << plan.steps() << " matrix products and has an epilogue";
   GemmStep gemm;
   gemm.dtype = dtypeOf(op.getType().getElementType());
   gemm.transA = plan.transA;
@@ -519,6 +626,17 @@ LogicalResult Scheduler::emitContract(ContractOp op, Frame &frame) {
   gemm.strideA = plan.strideA;
   gemm.strideB = plan.strideB;
   gemm.strideC = plan.strideC;
+  if (epilogue) {
+    gemm.a = a.ref();
+    gemm.b = b.ref();
+    Recorded step = record(op, isOfAttention(op) ? StepKind::Attention : StepKind::Gemm);
+    step.reads = {a, b};
+    if (failed(addEpilogue(op, epilogue, gemm, step, frame)))
+      return failure();
+    step.step.action = gemm;
+    steps.add(std::move(step));
+    return success();
+  }
   int64_t width = byteSize(gemm.dtype), count = plan.steps();
   for (int64_t i = 0; i < count; ++i) {
     int64_t rest = i, atA = 0, atB = 0, atC = 0;
@@ -534,7 +652,7 @@ LogicalResult Scheduler::emitContract(ContractOp op, Frame &frame) {
     gemm.a = {a.buffer, a.offset + atA * width};
     gemm.b = {b.buffer, b.offset + atB * width};
     gemm.c = {c.buffer, c.offset + atC * width};
-    Recorded step = record(op, StepKind::Gemm);
+    Recorded step = record(op, isOfAttention(op) ? StepKind::Attention : StepKind::Gemm);
     step.reads = {a, b};
     if (gemm.accumulate)
       step.reads.push_back(c);

@@ -231,6 +231,135 @@ TEST(Fusion, RandomProgramsAreUnchanged) {
   EXPECT_LT(kernels * 2, ops);
 }
 
+/// Products with chains behind them: operands of rows, of columns, whole and single
+/// ones; several results; a square; rows, columns and batches of several dims (B64,
+/// B65, B66).
+class RandomEpilogues {
+public:
+  RandomEpilogues(MLIRContext &context, unsigned seed)
+      : random(seed), b(&context), loc(b.getUnknownLoc()) {
+    // Sizes: batch, rows, rows, columns, columns, summed.
+    static const std::vector<int64_t> shapes[] = {{1, 3, 4, 5, 3, 6},  {1, 1, 12, 1, 12, 5},
+                                                  {2, 1, 7, 1, 19, 3}, {1, 13, 1, 33, 1, 4},
+                                                  {3, 2, 3, 2, 9, 2},  {1, 1, 1, 3, 8, 4}};
+    const std::vector<int64_t> &sizes = shapes[seed % std::size(shapes)];
+    bool f64 = random() % 2;
+    auto type = [&](const std::vector<int> &dims) {
+      static const char *names[] = {"g", "r", "q", "c", "d", "k"};
+      SmallVector<StringAttr> n;
+      SmallVector<int64_t> s;
+      for (int d : dims) {
+        n.push_back(b.getStringAttr(names[d]));
+        s.push_back(sizes[d]);
+      }
+      Type element = f64 ? Type(b.getF64Type()) : Type(b.getF32Type());
+      return NamedTensorType::get(&context, element, n, s, {});
+    };
+    product = type({0, 1, 2, 3, 4});
+    SmallVector<Type> types{type({0, 1, 2, 5}), type({0, 5, 3, 4}), product,
+                            type({3, 4}),       type({1, 2}),       type({4}),
+                            type({2, 4}),       type({}),           type({2, 1, 4, 3})};
+    module = ModuleOp::create(loc);
+    b.setInsertionPointToEnd(module->getBody());
+    function = func::FuncOp::create(b, loc, "f", b.getFunctionType(types, {}));
+    Block *block = function.addEntryBlock();
+    b.setInsertionPointToEnd(block);
+    operands.assign(block->args_begin() + 2, block->args_end());
+    std::vector<Value> values;
+    for (unsigned products = 1 + random() % 3; products > 0; --products) {
+      Value x = ContractOp::create(b, loc, product, block->getArgument(0), block->getArgument(1));
+      values.push_back(x);
+      for (unsigned n = 1 + random() % 6; n > 0; --n)
+        values.push_back(link(random() % 4 ? values.back() : values[random() % values.size()]));
+    }
+    SmallVector<Value> results;
+    SmallVector<Type> resultTypes;
+    for (Value v : values)
+      if (v.use_empty() || random() % 5 == 0) {
+        results.push_back(v);
+        resultTypes.push_back(v.getType());
+      }
+    func::ReturnOp::create(b, loc, results);
+    function.setFunctionType(b.getFunctionType(types, resultTypes));
+  }
+
+  OwningOpRef<ModuleOp> module;
+  func::FuncOp function;
+  bool isF64() const { return product.getElementType().isF64(); }
+
+private:
+  Value link(Value x) {
+    Value y = operands[random() % operands.size()];
+    switch (random() % 9) {
+    case 0:
+      return unary<TanhOp>(b, loc, x);
+    case 1:
+      return unary<SigmoidOp>(b, loc, x);
+    case 2:
+      return SubOp::create(b, loc, product, y, x);
+    case 3:
+      return MulOp::create(b, loc, product, x, y);
+    case 4: { // gelu's shape: one value several times
+      Value half = unary<SigmoidOp>(b, loc, MulOp::create(b, loc, product, x, x));
+      return MulOp::create(b, loc, product, x, half);
+    }
+    case 5: { // a mask
+      Type bits = product.withElementType(b.getI1Type());
+      Value positive = CompareOp::create(b, loc, bits, Predicate::GT, x, y);
+      return SelectOp::create(b, loc, product, positive, x, y);
+    }
+    case 6: { // there and back
+      auto half = cast<NamedTensorType>(product.withElementType(b.getBF16Type()));
+      return CastOp::create(b, loc, product,
+                            CastOp::create(b, loc, half, unary<TanhOp>(b, loc, x)));
+    }
+    default:
+      return AddOp::create(b, loc, product, x, y);
+    }
+  }
+
+  std::mt19937 random;
+  OpBuilder b;
+  Location loc;
+  NamedTensorType product;
+  std::vector<Value> operands;
+};
+
+TEST(Fusion, RandomEpiloguesAreUnchanged) {
+  MLIRContext context(MLIRContext::Threading::DISABLED);
+  context.loadDialect<CleaveDialect, func::FuncDialect>();
+  size_t products = 0, fused = 0, kernels = 0;
+  for (unsigned seed = 0; seed < 120 && !::testing::Test::HasFailure(); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    RandomEpilogues program(context, seed);
+    ASSERT_TRUE(succeeded(verify(*program.module)));
+    Block &block = program.function.getBody().front();
+    std::vector<Tensor> inputs = randomTensors(program.function.getArgumentTypes(), seed);
+    std::vector<Tensor> want = interpret(block, inputs, {});
+    std::string before;
+    llvm::raw_string_ostream(before) << *program.module;
+    ASSERT_TRUE(succeeded(fuse(*program.module)));
+    ASSERT_TRUE(succeeded(verify(*program.module))) << before;
+    for (Operation &op : block) {
+      products += isa<ContractOp>(op);
+      if (auto group = dyn_cast<FusedOp>(op)) {
+        bool epilogue = group.getKind() == "epilogue";
+        ++(epilogue ? fused : kernels);
+        if (epilogue) // behind its product
+          EXPECT_EQ(op.getPrevNode(), group.getInputs()[0].getDefiningOp());
+      }
+    }
+    expectClose(runFused(program.function, inputs, seed % 2), want, program.isF64() ? 1e-12 : 1e-5);
+    if (::testing::Test::HasFailure()) {
+      std::string after;
+      llvm::raw_string_ostream(after) << *program.module;
+      FAIL() << before << "\n" << after;
+    }
+  }
+  printf("%zu products, %zu epilogues, %zu other kernels\n", products, fused, kernels);
+  EXPECT_GT(fused * 10, products * 7);
+}
+
 TEST(Fusion, WithoutItEachOpIsAKernel) {
   MLIRContext context(MLIRContext::Threading::DISABLED);
   context.loadDialect<CleaveDialect, func::FuncDialect>();

@@ -49,11 +49,10 @@ func.func @residual_norm(%x: !x, %y: !x, %g: !w) -> (!x, !x) {
 // Between two contractions: the bias and the activation; and the bias's gradient,
 // which walks columns, beside the rows.
 // CHECK-LABEL: function @mlp
-// CHECK-NEXT: group 0: elementwise over [b, s, f]
+// CHECK-NEXT: group 0: epilogue over [b, s, f] of a contract of f32 [b=4, s=8, w=32] and f32 [w=32, f=64]
 // CHECK-NEXT: ops: add tanh
 // CHECK: group 1: columns over [f], reduces [b, s]
 // CHECK-NEXT: ops: add mul tanh reduce
-// CHECK: apart: group 0 and group 1: columns are summed in another order than elements are stored
 func.func @mlp(%x: !x, %up: !m, %bias: !cleave.tensor<f32 [f=64]>, %d: !h) -> (!x, !cleave.tensor<f32 [f=64]>) {
   %h = cleave.contract %x, %up : (!x, !m) -> !h
   %hb = cleave.add %h, %bias : (!h, !cleave.tensor<f32 [f=64]>) -> !h

@@ -438,6 +438,28 @@ bool Kernels::load(KernelCompiler &compiler) {
   return true;
 }
 
+/// An epilogue on a product's tiles of uneven sizes, last first.
+static void runTiles(FusedOp group, uint64_t address, char **buffers, const int64_t *indices) {
+  auto *kernel = reinterpret_cast<void (*)(int64_t, int64_t, int64_t, int64_t, int64_t, char **,
+                                           const int64_t *)>(address);
+  NamedTensorType product = tensorOf(group.getInputs()[0]);
+  int64_t sizes[3] = {1, 1, 1}; // batch, rows, columns
+  for (auto [size, part] : llvm::zip_equal(
+           product.getSizes(), group->getAttrOfType<DenseI64ArrayAttr>(kParts).asArrayRef()))
+    sizes[part] *= size;
+  auto cuts = [](int64_t size, int64_t step) {
+    std::vector<int64_t> at{0};
+    while (at.back() < size)
+      at.push_back(std::min(at.back() + step, size));
+    return at;
+  };
+  std::vector<int64_t> rows = cuts(sizes[1], 5), columns = cuts(sizes[2], 11);
+  for (int64_t batch = sizes[0]; batch-- > 0;)
+    for (size_t r = rows.size() - 1; r-- > 0;)
+      for (size_t c = columns.size() - 1; c-- > 0;)
+        kernel(batch, rows[r], rows[r + 1], columns[c], columns[c + 1], buffers, indices);
+}
+
 std::vector<Tensor> Kernels::run(FusedOp group, const KernelInfo &info,
                                  const std::vector<Tensor> &inputs,
                                  const std::vector<int64_t> &indices, bool inPlace) {
@@ -468,7 +490,9 @@ std::vector<Tensor> Kernels::run(FusedOp group, const KernelInfo &info,
         break;
       }
   }
-  int64_t third = (info.extent + 2) / 3;
+  if (group.getKind() == kEpilogue)
+    runTiles(group, symbol.getValue(), buffers.data(), indices.data());
+  int64_t third = group.getKind() == kEpilogue ? 0 : (info.extent + 2) / 3;
   for (int64_t begin : {2 * third, third, int64_t{0}}) {
     int64_t end = std::min(begin + third, info.extent);
     if (begin < end)

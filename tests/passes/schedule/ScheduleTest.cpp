@@ -250,13 +250,46 @@ private:
     }
   }
   void run(const GemmStep &s) {
+    if (s.epilogue.empty())
+      return product(s, 0, s.n);
+    // In two tiles: what the first one writes too early shows in the second.
+    FusedOp op = kernels.ops[std::stoi(s.epilogue)];
+    size_t inputs = op.getNumOperands();
+    std::vector<std::pair<int, int>> pairs = elementwisePairs(op);
+    EXPECT_EQ(at(s.epilogueBuffers[0]), at(s.c));
+    for (size_t r = 0; r < op.getNumResults(); ++r) {
+      uint32_t *out = at(s.epilogueBuffers[inputs + r]);
+      bool shared = false;
+      for (size_t i = 1; i < inputs; ++i)
+        if (at(s.epilogueBuffers[i]) == out) {
+          EXPECT_NE(out, at(s.c)); // the product would overwrite the operand
+          shared |= kernelsWorkInPlace && llvm::is_contained(pairs, std::pair(int(i), int(r)));
+        }
+      if (!shared)
+        std::fill_n(out, tensorOf(op.getResult(r)).getNumElements(), poison);
+    }
+    for (int64_t half = 0; half < 2; ++half) {
+      int64_t from = half * s.n / 2, to = (half + 1) * s.n / 2;
+      product(s, from, to);
+      for (int64_t row = 0; row < s.m; ++row)
+        for (int64_t i = row * s.n + from; i < row * s.n + to; ++i) {
+          std::vector<uint32_t> read;
+          for (size_t k = 0; k < inputs; ++k)
+            read.push_back(
+                at(s.epilogueBuffers[k])[i % tensorOf(op.getInputs()[k]).getNumElements()]);
+          for (size_t r = 0; r < op.getNumResults(); ++r)
+            at(s.epilogueBuffers[inputs + r])[i] = kernelElement(kernels.numbers.at(op), r, read);
+        }
+    }
+  }
+  void product(const GemmStep &s, int64_t from, int64_t end) {
     uint32_t *a = at(s.a), *b = at(s.b), *c = at(s.c);
     EXPECT_GE(s.lda, s.transA ? s.m : s.k);
     EXPECT_GE(s.ldb, s.transB ? s.k : s.n);
     EXPECT_GE(s.ldc, s.n);
     for (int64_t l = 0; l < s.batch; ++l)
       for (int64_t i = 0; i < s.m; ++i)
-        for (int64_t j = 0; j < s.n; ++j) {
+        for (int64_t j = from; j < end; ++j) {
           uint32_t &to = c[l * s.strideC + i * s.ldc + j];
           if (!s.accumulate)
             to = poison;
@@ -383,6 +416,26 @@ private:
       values.push_back(result);
   }
 
+  void epilogue(std::vector<Value> &values, Value product, ArrayRef<Value> operands) {
+    Location loc = b.getUnknownLoc();
+    SmallVector<Value> inputs{product};
+    inputs.append(operands.begin(), operands.end());
+    SmallVector<Type> types(1 + below(2), product.getType());
+    auto op = FusedOp::create(b, loc, types, inputs, b.getStringAttr(kEpilogue));
+    {
+      OpBuilder::InsertionGuard guard(b);
+      Block *body = b.createBlock(&op.getBody());
+      for (Value input : inputs)
+        body->addArgument(input.getType(), loc);
+      SmallVector<Value> yields;
+      for (size_t i = 0; i < types.size(); ++i)
+        yields.push_back(unary<ExpOp>(b, loc, body->getArgument(0)));
+      YieldOp::create(b, loc, yields);
+    }
+    for (Value result : op.getResults())
+      values.push_back(RenameOp::create(b, loc, vector, result));
+  }
+
   void ops(std::vector<Value> &values, int count, int depth, Value layer = {}) {
     Location loc = b.getUnknownLoc();
     auto axes = b.getArrayAttr({AxisAttr::get(b.getContext(), b.getStringAttr("tp"), 1, 0)});
@@ -399,8 +452,14 @@ private:
         break;
       case 4: {
         NamedTensorType other = type({{"m", 8}});
+        SmallVector<Value> operands;
+        for (int n = below(3); n > 0; --n)
+          operands.push_back(RenameOp::create(b, loc, other, pick(values, vector)));
         Value y = ContractOp::create(b, loc, other, pick(values, vector), pick(values, matrix));
-        values.push_back(RenameOp::create(b, loc, vector, y));
+        if (below(2))
+          epilogue(values, y, operands);
+        if (y.use_empty() || below(3) == 0)
+          values.push_back(RenameOp::create(b, loc, vector, y));
         break;
       }
       case 5: {

@@ -66,3 +66,27 @@ func.func @half(%a: !cleave.tensor<bf16 [m=4, k=3]>, %w: !cleave.tensor<bf16 [k=
   %0 = cleave.contract %a, %w : (!cleave.tensor<bf16 [m=4, k=3]>, !cleave.tensor<bf16 [k=3, n=5]>) -> !cleave.tensor<bf16 [m=4, n=5]>
   return %0 : !cleave.tensor<bf16 [m=4, n=5]>
 }
+
+// -----
+
+func.func @no_product(%x: !cleave.tensor<f32 [n=2]>) -> !cleave.tensor<f32 [n=2]> {
+  // expected-error@+1 {{is an epilogue and must stand behind the product it reads first}}
+  %y = cleave.fused epilogue(%a = %x : !cleave.tensor<f32 [n=2]>) -> !cleave.tensor<f32 [n=2]> attributes {cleave.parts = array<i64: 2>} {
+    %t = cleave.tanh %a : !cleave.tensor<f32 [n=2]> -> !cleave.tensor<f32 [n=2]>
+    cleave.yield %t : !cleave.tensor<f32 [n=2]>
+  }
+  return %y : !cleave.tensor<f32 [n=2]>
+}
+
+// -----
+
+func.func @several(%q: !cleave.tensor<f32 [b=2, s=3, h=4, d=5]>, %k: !cleave.tensor<f32 [b=2, t=6, h=4, d=5]>)
+    -> !cleave.tensor<f32 [b=2, h=4, s=3, t=6]> {
+  // expected-error@+1 {{is 2 matrix products and has an epilogue}}
+  %p = cleave.contract %q, %k : (!cleave.tensor<f32 [b=2, s=3, h=4, d=5]>, !cleave.tensor<f32 [b=2, t=6, h=4, d=5]>) -> !cleave.tensor<f32 [b=2, h=4, s=3, t=6]>
+  %y = cleave.fused epilogue(%a = %p : !cleave.tensor<f32 [b=2, h=4, s=3, t=6]>) -> !cleave.tensor<f32 [b=2, h=4, s=3, t=6]> attributes {cleave.parts = array<i64: 0, 0, 1, 2>} {
+    %t = cleave.tanh %a : !cleave.tensor<f32 [b=2, h=4, s=3, t=6]> -> !cleave.tensor<f32 [b=2, h=4, s=3, t=6]>
+    cleave.yield %t : !cleave.tensor<f32 [b=2, h=4, s=3, t=6]>
+  }
+  return %y : !cleave.tensor<f32 [b=2, h=4, s=3, t=6]>
+}
