@@ -63,6 +63,25 @@ void Planner::fuseEpilogues() {
         refusedEpilogue.try_emplace(clusters[x].stays, why);
     }
   }
+  // What shares an exp or its like with an epilogue (an activation that is computed
+  // again, beside its derivative) is made there, too.
+  llvm::DenseMap<Operation *, unsigned> expensive;
+  for (unsigned x = 0; x < clusters.size(); ++x)
+    if (clusters[x].product)
+      for (Operation *op : clusters[x].ops)
+        if (weightOf(op) > 0 && isInline(op->getResult(0)))
+          expensive.try_emplace(op, x);
+  for (unsigned i = 0; i < clusters.size(); ++i) {
+    if (clusters[i].stays || parent[i] != i)
+      continue;
+    auto shared =
+        llvm::find_if(clusters[i].ops, [&](Operation *op) { return expensive.contains(op); });
+    if (shared == clusters[i].ops.end())
+      continue;
+    unsigned x = expensive.lookup(*shared);
+    if (joinEpilogue(x, i).empty())
+      parent[i] = x;
+  }
 }
 
 std::string Planner::joinEpilogue(unsigned x, unsigned i) {

@@ -37,17 +37,6 @@ double bytesOf(Value v) {
 
 double elementsOf(Value v) { return static_cast<double>(tensorOf(v).getNumElements()); }
 
-/// How many exps the op costs for each element.
-double weightOf(Operation *op) {
-  if (isa<ExpOp, LogOp, TanhOp, SigmoidOp, ErfOp>(op))
-    return tensorOf(op->getResult(0)).getElementType().isF64() ? 8 : 1;
-  if (isa<SinOp, CosOp, PowOp>(op))
-    return 8;
-  if (isa<RandomOp>(op))
-    return 3;
-  return 0;
-}
-
 Shape shapeOf(Operation *root) {
   NamedTensorType type = tensorOf(root->getResult(0));
   Shape shape;

@@ -34,6 +34,17 @@ inline Dims dimsOf(NamedTensorType type) {
   return dims;
 }
 
+/// How many exps the op costs for each element.
+inline double weightOf(Operation *op) {
+  if (isa<ExpOp, LogOp, TanhOp, SigmoidOp, ErfOp>(op))
+    return tensorOf(op->getResult(0)).getElementType().isF64() ? 8 : 1;
+  if (isa<SinOp, CosOp, PowOp>(op))
+    return 8;
+  if (isa<RandomOp>(op))
+    return 3;
+  return 0;
+}
+
 /// Reads its operand's elements at other places than its own.
 inline bool movesElements(Operation *op, unsigned operand) {
   if (isa<RenameOp, SliceOp, PadOp>(op))

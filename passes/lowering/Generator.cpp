@@ -506,7 +506,34 @@ void Generator::storeResults(Scope *scope, ArrayRef<unsigned> results,
 // Epilogue: a tile of a product's rows and columns
 //===----------------------------------------------------------------------===//
 
-void Generator::storeColumns(Scope *scope, Value low, Value high, Coordinates &coordinates) {
+/// A tile's rows are short pieces far apart, which the processor does not foresee:
+/// what is not in cache as the product is, the operands and the results, is fetched
+/// some rows ahead.
+void Generator::prefetchRows(Scope *scope, const Coordinates &coordinates, StringAttr rowDim) {
+  constexpr int64_t ahead = 4;
+  if (!rowDim)
+    return;
+  OpBuilder &at = in(scope);
+  auto fetch = [&](Value buffer, NamedTensorType type, bool toWrite) {
+    int64_t step = ahead * type.getElementBytes();
+    for (int64_t size : type.getSizes().drop_front(type.indexOf(rowDim) + 1))
+      step *= size;
+    Value place = address(at, buffer, type, restrict(coordinates, type)).pointer;
+    place = LLVM::GEPOp::create(at, loc, place.getType(), at.getI8Type(), place,
+                                ArrayRef<LLVM::GEPArg>{static_cast<int32_t>(step)});
+    LLVM::Prefetch::create(at, loc, place, /*rw=*/toWrite, /*hint=*/3, /*cache=*/1);
+  };
+  NamedTensorType product = tensorOf(region.getArgument(0));
+  for (BlockArgument arg : region.getArguments().drop_front())
+    if (auto type = dyn_cast<NamedTensorType>(arg.getType()))
+      if (type.getNames() == product.getNames())
+        fetch(buffers[bufferOf[arg]], type, false);
+  for (unsigned i = 0; i < yield.getNumOperands(); ++i)
+    fetch(buffers[bufferOf.size() + i], tensorOf(yield.getOperand(i)), true);
+}
+
+void Generator::storeColumns(Scope *scope, Value low, Value high, Coordinates &coordinates,
+                             StringAttr rowDim) {
   SmallVector<unsigned> results;
   for (unsigned i = 0; i < yield.getNumOperands(); ++i)
     results.push_back(i);
@@ -523,7 +550,11 @@ void Generator::storeColumns(Scope *scope, Value low, Value high, Coordinates &c
     whole = arith::SubIOp::create(at, loc, high, rest);
   }
   Loop loop = openLoop(scope, low, whole, lanes);
-  body(loop.body, {loop.op.getInductionVar(), lanes > 1, {}, loop.body}, {});
+  Index index{loop.op.getInductionVar(), lanes > 1, {}, loop.body};
+  body(loop.body, index, {});
+  coordinates.push_back({laneDim, index});
+  prefetchRows(loop.body, coordinates, rowDim);
+  coordinates.pop_back();
   closeLoop(loop);
   if (lanes == 1)
     return;
@@ -592,13 +623,14 @@ bool Generator::generateEpilogue(const DimParts &parts, KernelInfo &info) {
     storeResults(rows.body, results, coordinates, {});
   } else {
     laneDim = dims[2].pop_back_val();
+    StringAttr rowDim = dims[1].empty() ? StringAttr() : dims[1].back();
     int64_t inner = sizes[2].pop_back_val();
     lanes = options.vectorBits / 8 / width;
     while (lanes > 1 && lanes / 2 >= inner)
       lanes /= 2;
     Value begin = argument(3), end = argument(4);
     if (dims[2].empty()) {
-      storeColumns(rows.body, begin, end, coordinates);
+      storeColumns(rows.body, begin, end, coordinates, rowDim);
     } else {
       // Columns of several dims: the part of the tile under each index of the outer ones.
       OpBuilder &at = in(rows.body);
@@ -616,7 +648,7 @@ bool Generator::generateEpilogue(const DimParts &parts, KernelInfo &info) {
       low = arith::MaxSIOp::create(here, loc, low, constant(0));
       Value high = arith::SubIOp::create(here, loc, end, base);
       high = arith::MinSIOp::create(here, loc, high, size);
-      storeColumns(outer.body, low, high, coordinates);
+      storeColumns(outer.body, low, high, coordinates, rowDim);
       coordinates.truncate(known);
       closeLoop(outer);
     }

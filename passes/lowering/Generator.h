@@ -174,7 +174,9 @@ private:
                     Mask mask);
   Mask tailMask(Scope *scope, int64_t used);
   /// Stores all results at columns [low, high) of the lane dim.
-  void storeColumns(Scope *scope, mlir::Value low, mlir::Value high, Coordinates &coordinates);
+  void storeColumns(Scope *scope, mlir::Value low, mlir::Value high, Coordinates &coordinates,
+                    mlir::StringAttr rowDim);
+  void prefetchRows(Scope *scope, const Coordinates &coordinates, mlir::StringAttr rowDim);
 
   mlir::Region &region;
   mlir::Operation *source;

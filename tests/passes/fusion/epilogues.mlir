@@ -75,6 +75,24 @@ func.func @gate(%x: !x, %wg: !up, %wu: !up) -> !h {
   return %y : !h
 }
 
+// Backward: what the activation's derivative makes of the input gradient, and the
+// activation, computed again for the weight gradient: one sigmoid for both.
+// CHECK-LABEL: function @backward
+// CHECK-NEXT: group 0: epilogue over [b, s, f] of a contract of f32 [b=4, s=8, w=32] and f32 [w=32, f=64]
+// CHECK-NEXT: ops: sigmoid mul mul
+// CHECK: writes mul: f32 [b=4, s=8, f=64]
+// CHECK-NEXT: writes mul: f32 [b=4, s=8, f=64]
+// CHECK-NOT: group
+// CHECK: no epilogue: contract to f32 [f=64, w=32]: it is a result as it is
+func.func @backward(%dy: !x, %w: !up, %h: !h) -> (!h, !cleave.tensor<f32 [f=64, w=32]>) {
+  %t = cleave.sigmoid %h : !h -> !h
+  %a = cleave.mul %h, %t : (!h, !h) -> !h
+  %da = cleave.contract %dy, %w : (!x, !up) -> !h
+  %dh = cleave.mul %da, %t : (!h, !h) -> !h
+  %dw = cleave.contract %a, %dy : (!h, !x) -> !cleave.tensor<f32 [f=64, w=32]>
+  return %dh, %dw : !h, !cleave.tensor<f32 [f=64, w=32]>
+}
+
 // What does not fit, and why.
 // CHECK-LABEL: function @apart
 // CHECK: no epilogue: contract to f32 [b=4, s=8, f=64]: a reduction over [f] needs whole rows
