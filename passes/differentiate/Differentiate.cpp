@@ -205,12 +205,6 @@ private:
         if (from.getNumElements() * from.getElementBytes() <
             to.getNumElements() * to.getElementBytes())
           continue;
-        // Worth it only when no other saved value goes into the op.
-        bool others = llvm::any_of(user->getOperands(), [&](Value v) {
-          return v != anchor && saved.contains(v) && !isScalarLike(v);
-        });
-        if (others)
-          continue;
         saved.remove(anchor);
         saved.insert(result);
         recomputed.remove(user);
@@ -221,7 +215,7 @@ private:
     }
   }
 
-  /// Drops recomputed ops that nothing reads any more.
+  /// Drops recomputed ops and saved values that nothing reads any more.
   void prune() {
     for (bool changed = true; changed;) {
       changed = false;
@@ -236,6 +230,13 @@ private:
         }
       }
     }
+    auto unread = [&](Value v) {
+      return !needed.contains(v) && llvm::none_of(v.getUsers(), [&](Operation *user) {
+        return recomputed.contains(user);
+      });
+    };
+    saved.remove_if(unread);
+    slices.remove_if(unread);
   }
 
   RepeatOp forward;
