@@ -81,9 +81,8 @@ static void printAxes(AsmPrinter &printer, ArrayAttr axes) {
 
 static ParseResult parseAxes(AsmParser &parser, ArrayAttr &axes) {
   SmallVector<Attribute> list;
-  if (parser.parseCommaSeparatedList(AsmParser::Delimiter::Braces, [&] {
-        return parseAxis(parser, list.emplace_back());
-      }))
+  if (parser.parseCommaSeparatedList(AsmParser::Delimiter::Braces,
+                                     [&] { return parseAxis(parser, list.emplace_back()); }))
     return failure();
   axes = ArrayAttr::get(parser.getContext(), list);
   return success();
@@ -125,8 +124,7 @@ Attribute MeshAttr::parse(AsmParser &parser, Type) {
   SmallVector<int64_t> sizes;
   auto parseOne = [&]() -> ParseResult {
     std::string name;
-    if (parseName(parser, name) || parser.parseEqual() ||
-        parser.parseInteger(sizes.emplace_back()))
+    if (parseName(parser, name) || parser.parseEqual() || parser.parseInteger(sizes.emplace_back()))
       return failure();
     names.push_back(StringAttr::get(parser.getContext(), name));
     return success();
@@ -328,8 +326,8 @@ void NamedTensorType::print(AsmPrinter &printer) const {
 }
 
 LogicalResult NamedTensorType::verify(function_ref<InFlightDiagnostic()> emitError, Type element,
-                                         ArrayRef<StringAttr> names, ArrayRef<int64_t> sizes,
-                                         ShardingAttr sharding) {
+                                      ArrayRef<StringAttr> names, ArrayRef<int64_t> sizes,
+                                      ShardingAttr sharding) {
   if (!element.isF32() && !element.isF64() && !element.isBF16() && !element.isF16() &&
       !element.isInteger(1) && !element.isInteger(32) && !element.isInteger(64))
     return emitError() << "element type " << element

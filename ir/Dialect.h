@@ -42,21 +42,24 @@ llvm::LogicalResult verifyElementwise(mlir::Operation *op);
 uint32_t siteHash(llvm::StringRef path);
 
 // Attributes on functions, their arguments and results.
-inline constexpr llvm::StringLiteral kMeshAttr = "cleave.mesh";   // module: MeshAttr
-inline constexpr llvm::StringLiteral kPlanAttr = "cleave.plan";   // module: array of ShardRuleAttr
+inline constexpr llvm::StringLiteral kMeshAttr = "cleave.mesh"; // module: MeshAttr
+inline constexpr llvm::StringLiteral kPlanAttr = "cleave.plan"; // module: array of ShardRuleAttr
 inline constexpr llvm::StringLiteral kPlanName = "cleave.plan_name"; // module: string
-inline constexpr llvm::StringLiteral kName = "cleave.name";       // argument, result: dotted path
-inline constexpr llvm::StringLiteral kRole = "cleave.role";       // argument: param state input scalar
-inline constexpr llvm::StringLiteral kInit = "cleave.init";       // param: initialiser's text
-inline constexpr llvm::StringLiteral kNoDecay = "cleave.no_decay"; // param: norm or bias
+inline constexpr llvm::StringLiteral kName = "cleave.name"; // argument, result: dotted path
+inline constexpr llvm::StringLiteral kRole = "cleave.role"; // argument: param state input scalar
+inline constexpr llvm::StringLiteral kInit = "cleave.init"; // param: initialiser's text
+inline constexpr llvm::StringLiteral kNoDecay = "cleave.no_decay";     // param: norm or bias
 inline constexpr llvm::StringLiteral kDonatedTo = "cleave.donated_to"; // argument: result number
-inline constexpr llvm::StringLiteral kRange = "cleave.range";     // input: exclusive bound of its ids
-inline constexpr llvm::StringLiteral kRangeDim = "cleave.range_dim"; // input: the dim that the bound is the size of
-inline constexpr llvm::StringLiteral kIgnore = "cleave.ignore";   // input: an id that is allowed besides
-inline constexpr llvm::StringLiteral kPhase = "cleave.phase";     // op: forward backward optimizer
-inline constexpr llvm::StringLiteral kPart = "cleave.part";     // op: the composite it comes from
-inline constexpr llvm::StringLiteral kLayouts = "cleave.layouts"; // function: global types of arguments and results, set by partition
-inline constexpr llvm::StringLiteral kRule = "cleave.why";        // collective: what made it necessary
+inline constexpr llvm::StringLiteral kRange = "cleave.range"; // input: exclusive bound of its ids
+inline constexpr llvm::StringLiteral kRangeDim =
+    "cleave.range_dim"; // input: the dim that the bound is the size of
+inline constexpr llvm::StringLiteral kIgnore =
+    "cleave.ignore"; // input: an id that is allowed besides
+inline constexpr llvm::StringLiteral kPhase = "cleave.phase"; // op: forward backward optimizer
+inline constexpr llvm::StringLiteral kPart = "cleave.part";   // op: the composite it comes from
+inline constexpr llvm::StringLiteral kLayouts =
+    "cleave.layouts"; // function: global types of arguments and results, set by partition
+inline constexpr llvm::StringLiteral kRule = "cleave.why"; // collective: what made it necessary
 
 } // namespace cleave
 
@@ -67,7 +70,9 @@ inline constexpr llvm::StringLiteral kRule = "cleave.why";        // collective:
 
 namespace cleave {
 
-inline NamedTensorType tensorOf(mlir::Value value) { return llvm::cast<NamedTensorType>(value.getType()); }
+inline NamedTensorType tensorOf(mlir::Value value) {
+  return llvm::cast<NamedTensorType>(value.getType());
+}
 inline bool isElementwise(mlir::Operation *op) { return op->hasTrait<Elementwise>(); }
 
 /// A scalar or splat constant of the type (numbers are cast to its element type).
@@ -78,8 +83,10 @@ mlir::Value constant(mlir::OpBuilder &b, mlir::Location loc, NamedTensorType typ
 NamedTensorType broadcastType(llvm::ArrayRef<NamedTensorType> operands, mlir::Type elementType);
 
 /// An elementwise op of the broadcast type of its operands.
-template <typename Op> mlir::Value binary(mlir::OpBuilder &b, mlir::Location loc, mlir::Value x, mlir::Value y) {
-  return Op::create(b, loc, broadcastType({tensorOf(x), tensorOf(y)}, tensorOf(x).getElementType()), x, y);
+template <typename Op>
+mlir::Value binary(mlir::OpBuilder &b, mlir::Location loc, mlir::Value x, mlir::Value y) {
+  return Op::create(b, loc, broadcastType({tensorOf(x), tensorOf(y)}, tensorOf(x).getElementType()),
+                    x, y);
 }
 template <typename Op> mlir::Value unary(mlir::OpBuilder &b, mlir::Location loc, mlir::Value x) {
   return Op::create(b, loc, x.getType(), x);
@@ -87,9 +94,12 @@ template <typename Op> mlir::Value unary(mlir::OpBuilder &b, mlir::Location loc,
 mlir::Value reduce(mlir::OpBuilder &b, mlir::Location loc, Reduction kind, mlir::Value x,
                    llvm::ArrayRef<llvm::StringRef> dims);
 mlir::Value cast(mlir::OpBuilder &b, mlir::Location loc, mlir::Value x, mlir::Type elementType);
-mlir::Value compare(mlir::OpBuilder &b, mlir::Location loc, Predicate p, mlir::Value x, mlir::Value y);
-mlir::Value select(mlir::OpBuilder &b, mlir::Location loc, mlir::Value condition, mlir::Value x, mlir::Value y);
+mlir::Value compare(mlir::OpBuilder &b, mlir::Location loc, Predicate p, mlir::Value x,
+                    mlir::Value y);
+mlir::Value select(mlir::OpBuilder &b, mlir::Location loc, mlir::Value condition, mlir::Value x,
+                   mlir::Value y);
 /// x with exactly the dims of the type, in its order (nothing when it has them).
-mlir::Value broadcastTo(mlir::OpBuilder &b, mlir::Location loc, mlir::Value x, NamedTensorType type);
+mlir::Value broadcastTo(mlir::OpBuilder &b, mlir::Location loc, mlir::Value x,
+                        NamedTensorType type);
 
 } // namespace cleave

@@ -18,9 +18,9 @@ struct Math {
   Location loc;
 
   Value number(Value like, double value) {
-    return constant(b, loc,
-                    NamedTensorType::get(b.getContext(), tensorOf(like).getElementType(), {}, {}, {}),
-                    value);
+    return constant(
+        b, loc, NamedTensorType::get(b.getContext(), tensorOf(like).getElementType(), {}, {}, {}),
+        value);
   }
   Value add(Value x, Value y) { return binary<AddOp>(b, loc, x, y); }
   Value sub(Value x, Value y) { return binary<SubOp>(b, loc, x, y); }
@@ -110,8 +110,8 @@ static Value buildDropout(Math m, Value x, ValueRange random, double rate, Strin
     return x;
   OpBuilder &b = m.b;
   NamedTensorType type = tensorOf(x);
-  NamedTensorType bits = NamedTensorType::get(b.getContext(), b.getF32Type(), type.getNames(),
-                                    type.getSizes(), {});
+  NamedTensorType bits =
+      NamedTensorType::get(b.getContext(), b.getF32Type(), type.getNames(), type.getSizes(), {});
   Value u = RandomOp::create(b, m.loc, bits, random[0], random[1], random[2], ValueRange{}, path,
                              b.getI64IntegerAttr(static_cast<int64_t>(site)),
                              b.getDenseI64ArrayAttr(type.getSizes()));
@@ -122,15 +122,16 @@ static Value buildDropout(Math m, Value x, ValueRange random, double rate, Strin
 
 SmallVector<Value> DropoutOp::expand(OpBuilder &b) {
   Math m{b, getLoc()};
-  return {buildDropout(m, getX(), {getSeed(), getStep(), getLayer()},
-                       getRate().convertToDouble(), getPathAttr(), getSite())};
+  return {buildDropout(m, getX(), {getSeed(), getStep(), getLayer()}, getRate().convertToDouble(),
+                       getPathAttr(), getSite())};
 }
 
 SmallVector<Value> RopeOp::expand(OpBuilder &b) {
   Math m{b, getLoc()};
   NamedTensorType type = tensorOf(getX());
   int64_t axis = type.indexOf(getDim());
-  int64_t whole = type.getSizes()[axis], rotary = static_cast<int64_t>(getRotary()), half = rotary / 2;
+  int64_t whole = type.getSizes()[axis], rotary = static_cast<int64_t>(getRotary()),
+          half = rotary / 2;
   std::string pairName = getDim().str() + ".pair";
   NamedTensorType part = type.withDim(axis, pairName, half);
   bool twisted = getInterleaved();
@@ -141,10 +142,10 @@ SmallVector<Value> RopeOp::expand(OpBuilder &b) {
   Value x1 = take(firstStart, stride), x2 = take(secondStart, stride);
   // pos * base^(-2i/rotary), in f64 until the last step.
   Type f64 = b.getF64Type();
-  NamedTensorType line = NamedTensorType::get(b.getContext(), b.getI32Type(),
-                                    {b.getStringAttr(pairName)}, {half}, {});
-  Value i = cleave::cast(b, getLoc(),
-                         IotaOp::create(b, getLoc(), line, pairName, ValueRange{}), f64);
+  NamedTensorType line =
+      NamedTensorType::get(b.getContext(), b.getI32Type(), {b.getStringAttr(pairName)}, {half}, {});
+  Value i =
+      cleave::cast(b, getLoc(), IotaOp::create(b, getLoc(), line, pairName, ValueRange{}), f64);
   double logBase = std::log(getBase().convertToDouble());
   Value frequency = m.map<ExpOp>(m.scale(i, -2 * logBase / static_cast<double>(rotary)));
   Value angle = m.mul(cleave::cast(b, getLoc(), getPositions(), f64), frequency);
@@ -190,8 +191,8 @@ SmallVector<Value> CrossEntropyOp::expand(OpBuilder &b) {
   Value top = m.map<StopGradientOp>(m.max(logits, {dim}));
   Value shifted = m.sub(logits, top);
   Value lse = m.map<LogOp>(m.sum(m.map<ExpOp>(shifted), {dim}));
-  NamedTensorType line = NamedTensorType::get(b.getContext(), b.getI32Type(), {b.getStringAttr(dim)},
-                                    {classes}, {});
+  NamedTensorType line =
+      NamedTensorType::get(b.getContext(), b.getI32Type(), {b.getStringAttr(dim)}, {classes}, {});
   Value index = IotaOp::create(b, getLoc(), line, dim, ValueRange{});
   Value isTarget = compare(b, getLoc(), Predicate::EQ, labels, index);
   Value target = m.sum(
@@ -205,7 +206,8 @@ SmallVector<Value> CrossEntropyOp::expand(OpBuilder &b) {
     loss = m.add(m.scale(loss, 1 - a), m.scale(m.sub(lse, mean), a));
   }
   NamedTensorType scalarIndex = NamedTensorType::get(b.getContext(), b.getI32Type(), {}, {}, {});
-  Value ignore = constant(b, getLoc(), scalarIndex, static_cast<double>(static_cast<int64_t>(getIgnore())));
+  Value ignore =
+      constant(b, getLoc(), scalarIndex, static_cast<double>(static_cast<int64_t>(getIgnore())));
   Value valid = compare(b, getLoc(), Predicate::NE, labels, ignore);
   Value zero = m.number(logits, 0);
   SmallVector<StringRef> rows;
@@ -235,7 +237,8 @@ SmallVector<Value> AttentionOp::expand(OpBuilder &b) {
     }
   scoreNames.append({b.getStringAttr(queryDim), b.getStringAttr(keyDim)});
   scoreSizes.append({queries, keys});
-  NamedTensorType scoreType = NamedTensorType::get(b.getContext(), element, scoreNames, scoreSizes, {});
+  NamedTensorType scoreType =
+      NamedTensorType::get(b.getContext(), element, scoreNames, scoreSizes, {});
   Value s = m.scale(ContractOp::create(b, loc, scoreType, getQuery(), getKey()),
                     getScale().convertToDouble());
   if (getBias())
@@ -263,8 +266,8 @@ SmallVector<Value> AttentionOp::expand(OpBuilder &b) {
   if (mayBeBlind)
     top = select(b, loc, compare(b, loc, Predicate::EQ, top, lowest), zero, top);
   Value shifted = m.sub(s, top);
-  Value e = m.map<ExpOp>(seen ? m.inOrder(select(b, loc, seen, shifted, lowest), scoreType)
-                              : shifted);
+  Value e =
+      m.map<ExpOp>(seen ? m.inOrder(select(b, loc, seen, shifted, lowest), scoreType) : shifted);
   Value total = m.sum(e, {keyDim});
   Value safe = total;
   if (mayBeBlind)

@@ -67,8 +67,8 @@ Value cleave::compare(OpBuilder &b, Location loc, Predicate p, Value x, Value y)
 }
 
 Value cleave::select(OpBuilder &b, Location loc, Value condition, Value x, Value y) {
-  NamedTensorType type = broadcastType({tensorOf(x), tensorOf(y), tensorOf(condition)},
-                                  tensorOf(x).getElementType());
+  NamedTensorType type =
+      broadcastType({tensorOf(x), tensorOf(y), tensorOf(condition)}, tensorOf(x).getElementType());
   return SelectOp::create(b, loc, type, condition, x, y);
 }
 
@@ -187,7 +187,8 @@ LogicalResult SelectOp::verify() {
 
 LogicalResult RenameOp::verify() {
   NamedTensorType from = tensorOf(getOperand());
-  if (from.getElementType() != getType().getElementType() || from.getSizes() != getType().getSizes())
+  if (from.getElementType() != getType().getElementType() ||
+      from.getSizes() != getType().getSizes())
     return emitOpError() << "changes more than names: " << from << " -> " << getType();
   return success();
 }
@@ -279,8 +280,8 @@ static LogicalResult verifyStrided(Operation *op, NamedTensorType part, NamedTen
   if (part.getRank() != whole.getRank() || partIndex != wholeIndex)
     return op->emitOpError() << "operand and result must have the same dims, one renamed";
   for (int64_t i = 0; i < part.getRank(); ++i)
-    if (i != partIndex && (part.getNames()[i] != whole.getNames()[i] ||
-                           part.getSizes()[i] != whole.getSizes()[i]))
+    if (i != partIndex &&
+        (part.getNames()[i] != whole.getNames()[i] || part.getSizes()[i] != whole.getSizes()[i]))
       return op->emitOpError() << "dim '" << part.getNames()[i].getValue() << "' must not change";
   int64_t last = start + (part.getSizes()[partIndex] - 1) * stride;
   if (start < 0 || stride < 1 || last >= whole.getSizes()[wholeIndex])
@@ -383,7 +384,8 @@ LogicalResult CrossEntropyOp::verify() {
 LogicalResult AttentionOp::verify() {
   NamedTensorType q = tensorOf(getQuery()), k = tensorOf(getKey()), v = tensorOf(getValue());
   if (!q.hasDim(getQueryDim()) || !q.hasDim(getDepthDim()))
-    return emitOpError() << "the query lacks '" << getQueryDim() << "' or '" << getDepthDim() << "'";
+    return emitOpError() << "the query lacks '" << getQueryDim() << "' or '" << getDepthDim()
+                         << "'";
   if (!k.hasDim(getKeyDim()) || !k.hasDim(getDepthDim()))
     return emitOpError() << "the key lacks '" << getKeyDim() << "' or '" << getDepthDim() << "'";
   if (!v.hasDim(getKeyDim()) || !v.hasDim(getValueDim()))
@@ -441,8 +443,7 @@ LogicalResult MaskPaddingOp::verify() {
 //===----------------------------------------------------------------------===//
 
 void RepeatOp::build(OpBuilder &b, OperationState &state, StringRef dim, int64_t count,
-                     bool reverse, ValueRange inits, ValueRange stacked,
-                     TypeRange stackedOutputs) {
+                     bool reverse, ValueRange inits, ValueRange stacked, TypeRange stackedOutputs) {
   state.addOperands(inits);
   state.addOperands(stacked);
   state.addAttribute(getDimAttrName(state.name), b.getStringAttr(dim));
@@ -456,7 +457,8 @@ void RepeatOp::build(OpBuilder &b, OperationState &state, StringRef dim, int64_t
   Region *region = state.addRegion();
   Block *block = new Block;
   region->push_back(block);
-  block->addArgument(NamedTensorType::get(b.getContext(), b.getI32Type(), {}, {}, {}), state.location);
+  block->addArgument(NamedTensorType::get(b.getContext(), b.getI32Type(), {}, {}, {}),
+                     state.location);
   for (Value v : inits)
     block->addArgument(v.getType(), v.getLoc());
   for (Value v : stacked)
@@ -549,8 +551,8 @@ void RepeatOp::print(OpAsmPrinter &p) {
   printList("slices", getSlices(), getStacked(), true);
   if (getNumResults())
     p << " -> " << getResultTypes();
-  p.printOptionalAttrDictWithKeyword(
-      (*this)->getAttrs(), {"dim", "count", "reverse", getOperandSegmentSizesAttrName()});
+  p.printOptionalAttrDictWithKeyword((*this)->getAttrs(),
+                                     {"dim", "count", "reverse", getOperandSegmentSizesAttrName()});
   p << " ";
   p.printRegion(getBody(), /*printEntryBlockArgs=*/false);
 }
@@ -569,14 +571,15 @@ LogicalResult RepeatOp::verify() {
                          << getNumResults() << " results";
   for (size_t i = 0; i < carried; ++i) {
     Type type = getInits()[i].getType();
-    if (block.getArgument(1 + i).getType() != type ||
-        getYield().getOperand(i).getType() != type || getResult(i).getType() != type)
+    if (block.getArgument(1 + i).getType() != type || getYield().getOperand(i).getType() != type ||
+        getResult(i).getType() != type)
       return emitOpError() << "carried value " << i << " changes its type: " << type << ", "
                            << block.getArgument(1 + i).getType() << ", "
                            << getYield().getOperand(i).getType() << ", " << getResult(i).getType();
   }
   auto checkStack = [&](Type stack, Type slice, StringRef what) -> LogicalResult {
-    NamedTensorType whole = llvm::cast<NamedTensorType>(stack), part = llvm::cast<NamedTensorType>(slice);
+    NamedTensorType whole = llvm::cast<NamedTensorType>(stack),
+                    part = llvm::cast<NamedTensorType>(slice);
     if (whole.getRank() != part.getRank() + 1 || whole.getNames()[0].getValue() != getDim() ||
         whole.getSizes()[0] != static_cast<int64_t>(getCount()) ||
         whole.getNames().drop_front() != part.getNames() ||

@@ -233,19 +233,17 @@ ShardingRule ConcatOp::getShardingRule() {
   ShardingRule rule;
   rule.results.resize(1);
   for (auto [name, size] : llvm::zip_equal(getType().getNames(), getType().getSizes()))
-    rule.results[0].push_back(rule.factor(name.str(), size,
-                                          name.getValue() == getResultDim()
-                                              ? FactorKind::Blocked
-                                              : FactorKind::Parallel));
+    rule.results[0].push_back(rule.factor(
+        name.str(), size,
+        name.getValue() == getResultDim() ? FactorKind::Blocked : FactorKind::Parallel));
   std::vector<int> all;
   for (auto [i, x, dim] : llvm::enumerate(getInputs(), getDims().getAsValueRange<StringAttr>())) {
     std::vector<int> &dims = rule.operands.emplace_back();
     NamedTensorType type = tensorOf(x);
     for (auto [name, size] : llvm::zip_equal(type.getNames(), type.getSizes()))
-      dims.push_back(name.getValue() == dim
-                         ? rule.factor(name.str() + "#" + std::to_string(i), size,
-                                       FactorKind::Blocked)
-                         : rule.factor(name.str(), size));
+      dims.push_back(name.getValue() == dim ? rule.factor(name.str() + "#" + std::to_string(i),
+                                                          size, FactorKind::Blocked)
+                                            : rule.factor(name.str(), size));
     all.push_back(static_cast<int>(i));
   }
   rule.sumPasses = {all};

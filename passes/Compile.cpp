@@ -185,7 +185,7 @@ Status Pipeline::compileEntry(const EntryPoint &entry) {
     if (options.listTaps)
       result.taps = tapNames(target);
     return addTaps(target, entry.kind == EntryPoint::Kind::Function ? options.taps
-                                                                     : std::vector<std::string>());
+                                                                    : std::vector<std::string>());
   });
   CLEAVE_STAGE("differentiate", EmitStage::Grad, [&]() -> LogicalResult {
     if (failed(expandComposites(*module)) || failed(simplify()))

@@ -52,10 +52,10 @@ struct CompileOptions {
   /// Of the checked program, whose axes have sizes (CheckOptions::mesh); empty or
   /// "none": one rank.
   std::string plan;
-  bool fuse = true;         ///< off: one kernel for each op
-  bool reuseMemory = true;  ///< off: no two values share memory
-  int vectorBits = 256;     ///< 256 or 512
-  int optLevel = 2;         ///< of the machine code, 0 to 3
+  bool fuse = true;        ///< off: one kernel for each op
+  bool reuseMemory = true; ///< off: no two values share memory
+  int vectorBits = 256;    ///< 256 or 512
+  int optLevel = 2;        ///< of the machine code, 0 to 3
   /// Stop after this stage and give its text. Text of several entries follows one
   /// another.
   EmitStage emit = EmitStage::None;
@@ -72,11 +72,11 @@ struct CompileOptions {
 };
 
 struct CompileResult {
-  Executable executable;  ///< empty when `emit` is set
-  std::string text;       ///< of `emit`
+  Executable executable;                               ///< empty when `emit` is set
+  std::string text;                                    ///< of `emit`
   std::vector<std::pair<std::string, double>> seconds; ///< stage, time, in order
-  std::vector<std::string> remarks; ///< decisions, one a line, with their places
-  std::vector<std::string> taps; ///< with listTaps
+  std::vector<std::string> remarks;                    ///< decisions, one a line, with their places
+  std::vector<std::string> taps;                       ///< with listTaps
   int64_t kernels = 0;
   int64_t collectives = 0; ///< collective ops in the per-rank programs, before unrolling
 };

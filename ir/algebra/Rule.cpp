@@ -33,8 +33,7 @@ int ShardingRule::indexOf(const std::string &name) const {
   return -1;
 }
 
-int ShardingRule::factor(const std::string &name, int64_t size, FactorKind kind,
-                         bool needsOffset) {
+int ShardingRule::factor(const std::string &name, int64_t size, FactorKind kind, bool needsOffset) {
   int found = indexOf(name);
   if (found >= 0)
     return found;
@@ -43,8 +42,7 @@ int ShardingRule::factor(const std::string &name, int64_t size, FactorKind kind,
 }
 
 bool ShardingRule::hasOffsets() const {
-  return std::any_of(factors.begin(), factors.end(),
-                     [](const Factor &f) { return f.needsOffset; });
+  return std::any_of(factors.begin(), factors.end(), [](const Factor &f) { return f.needsOffset; });
 }
 
 static std::string dimsText(const ShardingRule &rule, const std::vector<int> &dims) {

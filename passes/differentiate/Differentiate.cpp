@@ -17,13 +17,13 @@
 // (a product plus its bias: the sum is kept, the bias isn't added again).
 //
 //===----------------------------------------------------------------------===//
-#include "passes/Passes.h"
 #include "passes/differentiate/Differentiate.h"
+#include "passes/Passes.h"
 
-#include "llvm/ADT/MapVector.h"
-#include "llvm/ADT/SetVector.h"
 #include "mlir/IR/IRMapping.h"
 #include "mlir/Transforms/RegionUtils.h"
+#include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/SetVector.h"
 
 using namespace mlir;
 using namespace cleave;
@@ -65,7 +65,8 @@ private:
         for (unsigned i = 0; i < repeat.getNumCarried(); ++i)
           changed |= markIf(repeat.getCarried()[i], (*this)(yield.getOperand(i)));
       }
-      for (auto [result, yielded] : llvm::zip_equal(repeat.getResults(), repeat.getYield().getOperands()))
+      for (auto [result, yielded] :
+           llvm::zip_equal(repeat.getResults(), repeat.getYield().getOperands()))
         markIf(result, (*this)(yielded));
       for (unsigned i = 0; i < repeat.getNumCarried(); ++i)
         markIf(repeat.getResult(i), (*this)(repeat.getCarried()[i]));
@@ -149,8 +150,8 @@ public:
     slide();
   }
 
-  llvm::SetVector<Value> saved;    ///< to be stacked by the forward repeat
-  llvm::SetVector<Value> slices;   ///< slices of params (and the layer): had again
+  llvm::SetVector<Value> saved;  ///< to be stacked by the forward repeat
+  llvm::SetVector<Value> slices; ///< slices of params (and the layer): had again
   llvm::SetVector<Operation *> recomputed;
 
 private:
@@ -356,9 +357,9 @@ LogicalResult BlockGradients::backward(RepeatOp forward) {
   for (Value v : saves.saved)
     outputTypes.push_back(tensorOf(v).withLeadingDim(forward.getDim(), forward.getCount()));
   OpBuilder before(forward);
-  auto full = RepeatOp::create(before, loc, forward.getDim(), forward.getCount(),
-                               forward.getReverse(), forward.getInits(), forward.getStacked(),
-                               outputTypes);
+  auto full =
+      RepeatOp::create(before, loc, forward.getDim(), forward.getCount(), forward.getReverse(),
+                       forward.getInits(), forward.getStacked(), outputTypes);
   // Recomputed ops are cloned before the forward body moves away.
   IRMapping map;
   OpBuilder start = OpBuilder::atBlockBegin(&back);
@@ -422,7 +423,8 @@ LogicalResult BlockGradients::backward(RepeatOp forward) {
 
 FailureOr<func::FuncOp> cleave::differentiate(func::FuncOp function) {
   if (function.isExternal() || function.getNumResults() == 0)
-    return function.emitError() << "'" << function.getSymName() << "' has no result to differentiate";
+    return function.emitError() << "'" << function.getSymName()
+                                << "' has no result to differentiate";
   auto lossType = dyn_cast<NamedTensorType>(function.getResultTypes()[0]);
   if (!lossType || lossType.getRank() || !lossType.isFloat())
     return function.emitError() << "the gradient of '" << function.getSymName()
@@ -441,7 +443,8 @@ FailureOr<func::FuncOp> cleave::differentiate(func::FuncOp function) {
   Activity active;
   SmallVector<unsigned> params;
   for (unsigned i = 0; i < result.getNumArguments(); ++i)
-    if (auto role = result.getArgAttrOfType<StringAttr>(i, kRole); role && role.getValue() == "param")
+    if (auto role = result.getArgAttrOfType<StringAttr>(i, kRole);
+        role && role.getValue() == "param")
       if (tensorOf(result.getArgument(i)).isFloat()) {
         params.push_back(i);
         active.mark(result.getArgument(i));

@@ -184,9 +184,8 @@ LogicalResult GradientBuilder::visit(Operation *op) {
       })
       .Case([&](ContractOp o) {
         auto side = [&](Value operand, Value other) {
-          give(operand, [&]() -> Value {
-            return ContractOp::create(b, loc, operand.getType(), g, other);
-          });
+          give(operand,
+               [&]() -> Value { return ContractOp::create(b, loc, operand.getType(), g, other); });
         };
         side(o.getLhs(), o.getRhs());
         side(o.getRhs(), o.getLhs());

@@ -105,11 +105,10 @@ FailureOr<func::FuncOp> cleave::addOptimizer(func::FuncOp gradients,
   }
   for (auto [s, prefix] : llvm::enumerate(states))
     for (auto [position, i] : llvm::enumerate(params)) {
-      SmallVector<NamedAttribute> list{
-          b.getNamedAttr(kName, b.getStringAttr(prefix + pathOf(i))),
-          b.getNamedAttr(kRole, b.getStringAttr("state")),
-          b.getNamedAttr(kInit, b.getStringAttr("zeros")),
-          donated((1 + s) * params.size() + position)};
+      SmallVector<NamedAttribute> list{b.getNamedAttr(kName, b.getStringAttr(prefix + pathOf(i))),
+                                       b.getNamedAttr(kRole, b.getStringAttr("state")),
+                                       b.getNamedAttr(kInit, b.getStringAttr("zeros")),
+                                       donated((1 + s) * params.size() + position)};
       // Moments live where their param does.
       for (StringRef attr : {"cleave.pin", "cleave.pin_axes"})
         if (Attribute pin = gradients.getArgAttr(i, attr))
@@ -184,14 +183,12 @@ FailureOr<func::FuncOp> cleave::addOptimizer(func::FuncOp gradients,
     Value update;
     if (adam) {
       Value m1 = m.add(m.scale(state(0), options.beta1), m.scale(g, 1 - options.beta1));
-      Value v1 = m.add(m.scale(state(1), options.beta2),
-                       m.mul(m.scale(g, 1 - options.beta2), g));
+      Value v1 = m.add(m.scale(state(1), options.beta2), m.mul(m.scale(g, 1 - options.beta2), g));
       newStates[0].push_back(m1);
       newStates[1].push_back(v1);
       Value root = m.mul(unary<SqrtOp>(b, loc, v1), in(s.rootCorrect));
       Value step = m.div(m.mul(m1, in(s.stepSize)), m.add(root, m.number(root, options.epsilon)));
-      bool decays = options.decay != 0 &&
-                    (options.decayAll || !gradients.getArgAttr(i, kNoDecay));
+      bool decays = options.decay != 0 && (options.decayAll || !gradients.getArgAttr(i, kNoDecay));
       Value base = p;
       if (decays)
         base = m.mul(p, in(m.sub(m.number(lr, 1), m.scale(lr, options.decay))));
@@ -231,8 +228,7 @@ FailureOr<func::FuncOp> cleave::addOptimizer(func::FuncOp gradients,
     named("gradient_norm");
   }
   func::ReturnOp::create(b, loc, results);
-  function.setType(
-      b.getFunctionType(types, SmallVector<Type>(ValueRange(results).getTypes())));
+  function.setType(b.getFunctionType(types, SmallVector<Type>(ValueRange(results).getTypes())));
   function.setAllResultAttrs(resultAttrs);
   bool after = lastOfGradients == nullptr;
   for (Operation &op : block->without_terminator()) {

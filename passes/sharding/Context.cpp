@@ -40,8 +40,8 @@ FailureOr<ShardingContext> ShardingContext::create(ModuleOp module) {
       return module.emitError() << "the plan holds " << a << ", which is no #cleave.shard_rule";
     for (StringAttr axis : rule.getAxes())
       if (!c.mesh.sizeOf(axis))
-        return module.emitError() << "the plan splits by '" << axis.getValue()
-                                  << "', but the mesh " << c.mesh << " has no such axis";
+        return module.emitError() << "the plan splits by '" << axis.getValue() << "', but the mesh "
+                                  << c.mesh << " has no such axis";
     for (ArrayAttr dims : rule.getAlternatives())
       for (Attribute dim : dims)
         for (StringRef atom : llvm::cast<ArrayAttr>(dim).getAsValueRange<StringAttr>())
@@ -113,8 +113,8 @@ LogicalResult ShardingContext::refineAxes(ModuleOp module) {
                                   << " ranks would have to be cut after " << pre << " and after "
                                   << cut << " ranks at once; choose heads that agree";
       bool whole = pre == 1 && cut == size;
-      atoms.push_back({AxisAttr::get(context, name, whole ? 1 : pre, whole ? 0 : cut / pre),
-                       cut / pre});
+      atoms.push_back(
+          {AxisAttr::get(context, name, whole ? 1 : pre, whole ? 0 : cut / pre), cut / pre});
       pre = cut;
     }
   }

@@ -86,7 +86,6 @@ private:
 
 std::string opText(Operation *op) { return op->getName().stripDialect().str(); }
 
-/// Bytes that a collective over `atoms` moves for a tensor (ring, per rank).
 double bytesOf(NamedTensorType type) {
   return static_cast<double>(type.getNumElements()) * type.getElementBytes();
 }
@@ -113,23 +112,20 @@ double Inserter::costOf(ShardableOpInterface op, const ShardingRule &rule, int a
   }
   for (unsigned r = 0; r < op->getNumResults(); ++r) {
     Sharding want = wanted(op, r);
-    bool onFactor = false, wantedSomewhere = false;
+    bool onFactor = false, wantedThere = false, wantedSomewhere = false;
     for (auto [d, f] : llvm::enumerate(rule.results[r])) {
-      wantedSomewhere |= llvm::is_contained(want.dims[d], atom);
-      if (f == factor)
-        onFactor = true;
-      if (f == factor && llvm::is_contained(want.dims[d], atom))
-        goto next;
+      bool wants = llvm::is_contained(want.dims[d], atom);
+      wantedSomewhere |= wants;
+      onFactor |= f == factor;
+      wantedThere |= f == factor && wants;
     }
-    {
-      double bytes = bytesOf(tensorOf(op->getResult(r)));
-      bool sums = rule.factors[factor].kind != FactorKind::Parallel;
-      if (sums)
-        cost += bytes * share * (wantedSomewhere ? 1 : 2);
-      else if (onFactor)
-        cost += bytes * share / (wantedSomewhere ? p : 1);
-    }
-  next:;
+    double bytes = bytesOf(tensorOf(op->getResult(r))) * share;
+    if (wantedThere)
+      continue;
+    if (rule.factors[factor].kind != FactorKind::Parallel)
+      cost += bytes * (wantedSomewhere ? 1 : 2); // reduce-scatter, else all-reduce
+    else if (onFactor)
+      cost += bytes / (wantedSomewhere ? p : 1); // all-to-all, else all-gather
   }
   return cost;
 }
@@ -346,8 +342,8 @@ LogicalResult Inserter::repeat(RepeatOp old) {
   YieldOp yield = old.getYield();
   SmallVector<Value> yielded;
   for (auto [i, v] : llvm::enumerate(yield.getOperands())) {
-    Sharding to = i < old.getNumCarried() ? argTarget(old.getCarried()[i])
-                                          : outputs[i - old.getNumCarried()];
+    Sharding to =
+        i < old.getNumCarried() ? argTarget(old.getCarried()[i]) : outputs[i - old.getNumCarried()];
     std::string why = pendingWhy.lookup(v);
     yielded.push_back(reshard(b, yield.getLoc(), context, now(v), to,
                               why.empty() ? "carried to the next layer" : StringRef(why),

@@ -48,9 +48,7 @@ StringRef text(Pad pad) {
 }
 
 Pad neutral(FactorKind kind) {
-  return kind == FactorKind::Max   ? Pad::Lowest
-         : kind == FactorKind::Min ? Pad::Highest
-                                   : Pad::Zero;
+  return kind == FactorKind::Max ? Pad::Lowest : kind == FactorKind::Min ? Pad::Highest : Pad::Zero;
 }
 
 class PaddingFlow {

@@ -79,9 +79,8 @@ private:
       if (prefix != now.dims[dim].size())
         continue;
       List scattered;
-      for (size_t i = prefix; i < to.dims[dim].size() &&
-                              llvm::is_contained(now.unreduced, to.dims[dim][i]);
-           ++i)
+      for (size_t i = prefix;
+           i < to.dims[dim].size() && llvm::is_contained(now.unreduced, to.dims[dim][i]); ++i)
         scattered.push_back(to.dims[dim][i]);
       List fine(now.dims[dim]);
       fine.append(scattered);

@@ -34,9 +34,9 @@ public:
           return op->emitOpError() << what << " splits '" << factor.name << "' over {"
                                    << context.text(s.dims[d]) << "}, which this op needs whole";
         if (factors[f] && *factors[f] != s.dims[d])
-          return op->emitOpError() << what << " splits '" << factor.name << "' over {"
-                                   << context.text(s.dims[d]) << "}, another value over {"
-                                   << context.text(*factors[f]) << "}";
+          return op->emitOpError()
+                 << what << " splits '" << factor.name << "' over {" << context.text(s.dims[d])
+                 << "}, another value over {" << context.text(*factors[f]) << "}";
         factors[f] = s.dims[d];
       }
       return success();
@@ -134,8 +134,8 @@ LogicalResult cleave::verifyShardings(ModuleOp module) {
       return verifier.collective(op);
     if (auto ret = dyn_cast<func::ReturnOp>(op))
       for (Value v : ret.getOperands())
-        if (auto t = dyn_cast<NamedTensorType>(v.getType()); t && t.getSharding() &&
-            !t.getSharding().getUnreduced().empty())
+        if (auto t = dyn_cast<NamedTensorType>(v.getType());
+            t && t.getSharding() && !t.getSharding().getUnreduced().empty())
           return ret.emitOpError() << "returns a value that is still unreduced: " << t;
     return WalkResult::advance();
   });

@@ -28,11 +28,11 @@ static RepeatOp withOutput(RepeatOp repeat, Value inside) {
   SmallVector<Type> outputs;
   for (unsigned i = repeat.getNumCarried(); i < repeat.getNumResults(); ++i)
     outputs.push_back(repeat.getResult(i).getType());
-  outputs.push_back(tensorOf(inside).withLeadingDim(repeat.getDim(),
-                                                    static_cast<int64_t>(repeat.getCount())));
-  auto fresh = RepeatOp::create(b, repeat.getLoc(), repeat.getDim(), repeat.getCount(),
-                                repeat.getReverse(), repeat.getInits(), repeat.getStacked(),
-                                outputs);
+  outputs.push_back(
+      tensorOf(inside).withLeadingDim(repeat.getDim(), static_cast<int64_t>(repeat.getCount())));
+  auto fresh =
+      RepeatOp::create(b, repeat.getLoc(), repeat.getDim(), repeat.getCount(), repeat.getReverse(),
+                       repeat.getInits(), repeat.getStacked(), outputs);
   fresh->setDiscardableAttrs(repeat->getDiscardableAttrDictionary());
   fresh.getBody().takeBody(repeat.getBody());
   fresh.getYield().getOperandsMutable().append(inside);
@@ -61,8 +61,8 @@ LogicalResult cleave::addTaps(func::FuncOp function, const std::vector<std::stri
         found = op;
     });
     if (!found)
-      return function.emitError() << "no value of '" << function.getSymName()
-                                  << "' has the name '" << name << "'";
+      return function.emitError() << "no value of '" << function.getSymName() << "' has the name '"
+                                  << name << "'";
     Value value = found->getResult(0);
     while (auto repeat = dyn_cast<RepeatOp>(value.getParentBlock()->getParentOp())) {
       RepeatOp fresh = withOutput(repeat, value);
@@ -78,8 +78,7 @@ LogicalResult cleave::addTaps(func::FuncOp function, const std::vector<std::stri
     for (unsigned i = 0; i < number; ++i)
       attrs.push_back(function.getResultAttrDict(i) ? function.getResultAttrDict(i)
                                                     : b.getDictionaryAttr({}));
-    attrs.push_back(
-        b.getDictionaryAttr({b.getNamedAttr(kName, b.getStringAttr("tap:" + name))}));
+    attrs.push_back(b.getDictionaryAttr({b.getNamedAttr(kName, b.getStringAttr("tap:" + name))}));
     function.setType(
         FunctionType::get(function.getContext(), function.getArgumentTypes(), results));
     function.setAllResultAttrs(attrs);

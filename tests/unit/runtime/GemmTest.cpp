@@ -100,10 +100,12 @@ template <typename T> struct Case {
       for (int64_t i = 0; i < s.m; ++i)
         for (int64_t j = 0; j < s.n; ++j) {
           double sum = s.accumulate ? want[at(p, i, j)] : 0, size = std::fabs(sum);
-          const T *x = a.data() + p * s.strideA + i * (s.transA ? 1 : s.lda);
-          const T *y = b.data() + p * s.strideB + j * (s.transB ? s.ldb : 1);
+          // Numbers, not pointers: without terms, a and b may be empty.
+          int64_t x = p * s.strideA + i * (s.transA ? 1 : s.lda);
+          int64_t y = p * s.strideB + j * (s.transB ? s.ldb : 1);
           for (int64_t q = 0; q < s.k; ++q) {
-            double term = double(x[q * (s.transA ? s.lda : 1)]) * y[q * (s.transB ? 1 : s.ldb)];
+            double term = double(a[static_cast<size_t>(x + q * (s.transA ? s.lda : 1))]) *
+                          b[static_cast<size_t>(y + q * (s.transB ? 1 : s.ldb))];
             sum += term;
             size += std::fabs(term);
           }
