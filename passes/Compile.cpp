@@ -116,14 +116,7 @@ private:
     auto start = std::chrono::steady_clock::now();
     bool ok = succeeded(work());
     double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    bool known = false;
-    for (auto &[stage, seconds] : result.seconds)
-      if (stage == name) {
-        seconds += took;
-        known = true;
-      }
-    if (!known)
-      result.seconds.emplace_back(name, took);
+    addSeconds(name, took);
     if (!ok || (module && failed(verify(*module))))
       return reports.error(name);
     if (options.emit != emits || emits == EmitStage::None)
@@ -131,6 +124,16 @@ private:
     llvm::raw_string_ostream os(result.text);
     module->print(os);
     return false;
+  }
+
+  /// Stages of several entries add up.
+  void addSeconds(const std::string &name, double took) {
+    for (auto &[stage, seconds] : result.seconds)
+      if (stage == name) {
+        seconds += took;
+        return;
+      }
+    result.seconds.emplace_back(name, took);
   }
 
   LogicalResult simplify() {
@@ -174,9 +177,12 @@ Status Pipeline::compileEntry(const EntryPoint &entry) {
   emit.dtype = options.dtype;
   emit.train = entry.training;
   emit.plan = options.plan == "none" ? "" : options.plan;
+  auto start = std::chrono::steady_clock::now();
   Result<OwningOpRef<ModuleOp>> emitted = emitIR(program, emit, context);
   if (!emitted)
     return emitted.error();
+  addSeconds("emit",
+             std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   module = std::move(*emitted);
   auto target = module->lookupSymbol<func::FuncOp>(entry.function);
   if (!target)
