@@ -35,11 +35,13 @@ ShardingRule &byName(ShardingRule &rule, Operation *op) {
 }
 
 ShardingRule elementwise(Operation *op, std::vector<std::vector<int>> sumPasses = {},
-                         std::vector<std::vector<int>> maxPasses = {}) {
+                         std::vector<std::vector<int>> maxPasses = {},
+                         PaddingFlow padding = PaddingFlow::Anything) {
   ShardingRule rule;
   byName(rule, op);
   rule.sumPasses = std::move(sumPasses);
   rule.maxPasses = std::move(maxPasses);
+  rule.padding = padding;
   return rule;
 }
 
@@ -64,9 +66,11 @@ ShardingRule RandomOp::getShardingRule() {
   return rule;
 }
 
-ShardingRule AddOp::getShardingRule() { return elementwise(*this, {{0, 1}}); }
-ShardingRule SubOp::getShardingRule() { return elementwise(*this, {{0, 1}}); }
-ShardingRule MulOp::getShardingRule() { return elementwise(*this, {{0}, {1}}); }
+ShardingRule AddOp::getShardingRule() { return elementwise(*this, {{0, 1}}, {}, PaddingFlow::Sum); }
+ShardingRule SubOp::getShardingRule() { return elementwise(*this, {{0, 1}}, {}, PaddingFlow::Sum); }
+ShardingRule MulOp::getShardingRule() {
+  return elementwise(*this, {{0}, {1}}, {}, PaddingFlow::Product);
+}
 ShardingRule DivOp::getShardingRule() { return elementwise(*this, {{0}}); }
 ShardingRule MaximumOp::getShardingRule() { return elementwise(*this, {}, {{0, 1}}); }
 ShardingRule MinimumOp::getShardingRule() { return elementwise(*this); }
@@ -74,7 +78,7 @@ ShardingRule PowOp::getShardingRule() { return elementwise(*this); }
 ShardingRule AndOp::getShardingRule() { return elementwise(*this); }
 ShardingRule OrOp::getShardingRule() { return elementwise(*this); }
 ShardingRule NotOp::getShardingRule() { return elementwise(*this); }
-ShardingRule NegOp::getShardingRule() { return elementwise(*this, {{0}}); }
+ShardingRule NegOp::getShardingRule() { return elementwise(*this, {{0}}, {}, PaddingFlow::Sum); }
 ShardingRule AbsOp::getShardingRule() { return elementwise(*this); }
 ShardingRule ExpOp::getShardingRule() { return elementwise(*this, {}, {{0}}); }
 ShardingRule LogOp::getShardingRule() { return elementwise(*this, {}, {{0}}); }
@@ -90,16 +94,22 @@ ShardingRule CastOp::getShardingRule() {
   NamedTensorType from = tensorOf(getOperand()), to = getType();
   bool widens = from.isFloat() && to.isFloat() && to.getElementBytes() >= from.getElementBytes();
   if (widens)
-    return elementwise(*this, {{0}}, {{0}});
-  return elementwise(*this);
+    return elementwise(*this, {{0}}, {{0}}, PaddingFlow::Same);
+  return elementwise(*this, {}, {}, PaddingFlow::Same);
 }
-ShardingRule BroadcastOp::getShardingRule() { return elementwise(*this, {{0}}, {{0}}); }
-ShardingRule StopGradientOp::getShardingRule() { return elementwise(*this, {{0}}, {{0}}); }
-ShardingRule BarrierOp::getShardingRule() { return elementwise(*this, {{0}}, {{0}}); }
+ShardingRule BroadcastOp::getShardingRule() {
+  return elementwise(*this, {{0}}, {{0}}, PaddingFlow::Same);
+}
+ShardingRule StopGradientOp::getShardingRule() {
+  return elementwise(*this, {{0}}, {{0}}, PaddingFlow::Same);
+}
+ShardingRule BarrierOp::getShardingRule() {
+  return elementwise(*this, {{0}}, {{0}}, PaddingFlow::Same);
+}
 ShardingRule CompareOp::getShardingRule() { return elementwise(*this); }
 ShardingRule SelectOp::getShardingRule() { return elementwise(*this, {{1, 2}}); }
 // A pin fixes the value's sharding, and that includes that it is reduced.
-ShardingRule PinOp::getShardingRule() { return elementwise(*this); }
+ShardingRule PinOp::getShardingRule() { return elementwise(*this, {}, {}, PaddingFlow::Same); }
 ShardingRule MaskPaddingOp::getShardingRule() {
   // A sum of zeros is zero, a maximum of -inf is -inf.
   double fill = getFill().convertToDouble();
@@ -124,8 +134,10 @@ ShardingRule ReduceOp::getShardingRule() {
                                                        : FactorKind::Min;
   addDims(rule, tensorOf(getOperand()), getDims(), kind);
   byName(rule, *this);
-  if (getReduction() == Reduction::Sum)
+  if (getReduction() == Reduction::Sum) {
     rule.sumPasses = {{0}};
+    rule.padding = PaddingFlow::Sum;
+  }
   if (getReduction() == Reduction::Max)
     rule.maxPasses = {{0}};
   return rule;
@@ -137,6 +149,7 @@ ShardingRule ContractOp::getShardingRule() {
     rule.factor(name.str(), tensorOf(getLhs()).sizeOf(name), FactorKind::Sum);
   byName(rule, *this);
   rule.sumPasses = {{0}, {1}};
+  rule.padding = PaddingFlow::Product;
   return rule;
 }
 

@@ -40,6 +40,14 @@ struct Factor {
   bool needsOffset = false;
 };
 
+/// What an op leaves in the padding of an uneven dim of its result.
+enum class PaddingFlow {
+  Anything, ///< it is not known
+  Same,     ///< what the operand holds there
+  Sum,      ///< zeros where all operands hold zeros
+  Product,  ///< zeros where all operands that have the dim hold zeros
+};
+
 struct ShardingRule {
   std::vector<Factor> factors;
   /// For each operand (result), for each dim, its factor. Operands that are no
@@ -50,6 +58,10 @@ struct ShardingRule {
   std::vector<std::vector<int>> sumPasses;
   /// The same for max and min (a monotonically rising op).
   std::vector<std::vector<int>> maxPasses;
+
+  /// What becomes of padding; what a reduction must find in it follows from the
+  /// factor's kind (0, -inf, inf).
+  PaddingFlow padding = PaddingFlow::Anything;
 
   /// Position of the factor of this name, or -1.
   int indexOf(const std::string &name) const;

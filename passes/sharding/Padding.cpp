@@ -51,9 +51,9 @@ Pad neutral(FactorKind kind) {
   return kind == FactorKind::Max ? Pad::Lowest : kind == FactorKind::Min ? Pad::Highest : Pad::Zero;
 }
 
-class PaddingFlow {
+class Flow {
 public:
-  PaddingFlow(const ShardingContext &context, func::FuncOp function, bool insert)
+  Flow(const ShardingContext &context, func::FuncOp function, bool insert)
       : context(context), function(function), insert(insert) {}
 
   LogicalResult run() {
@@ -190,38 +190,37 @@ private:
 
   /// What the op leaves in the padding of the result's dim.
   Pad made(Operation *op, StringRef name, unsigned dim) {
-    auto zeroIf = [](bool zero) { return zero ? Pad::Zero : Pad::Anything; };
-    auto isZero = [&](Value v) { return at(v, name) == Pad::Zero; };
     if (auto mask = dyn_cast<MaskPaddingOp>(op)) {
       if (!llvm::is_contained(mask.getDims().getAsValueRange<StringAttr>(), name))
         return at(mask.getOperand(), dim);
       double fill = mask.getFill().convertToDouble();
       return fill == 0 ? Pad::Zero : fill < 0 ? Pad::Lowest : Pad::Highest;
     }
-    if (isa<AddOp, SubOp>(op))
-      return zeroIf(isZero(op->getOperand(0)) && isZero(op->getOperand(1)));
-    if (isa<MulOp, ContractOp>(op)) {
-      // Zero times the other side's padding, which need not be finite.
-      for (Value v : op->getOperands())
-        if (tensorOf(v).hasDim(name) && !isZero(v))
-          return Pad::Anything;
-      return Pad::Zero;
-    }
-    if (isa<NegOp>(op))
-      return zeroIf(isZero(op->getOperand(0)));
-    if (isa<CastOp, BroadcastOp, StopGradientOp, BarrierOp, PinOp, AllReduceOp, AllGatherOp,
-            AllToAllOp, ReduceScatterOp, ShardSliceOp>(op)) {
+    auto shardable = dyn_cast<ShardableOpInterface>(op);
+    if (!shardable) {
+      // A collective or a slice moves the value; where it cuts a dim finer, what is
+      // new past the end is filled with zeros.
       Value from = op->getOperand(0);
-      // Where a dim is cut finer, what is new past its end is filled with zeros.
-      bool cuts = isa<ReduceScatterOp, ShardSliceOp, AllToAllOp>(op);
       Pad before = at(from, name);
-      if (cuts && tensorOf(from).hasDim(name) && before == Pad::None)
-        return Pad::Zero;
-      return before == Pad::None ? Pad::Anything : before;
+      bool cuts = isa<ReduceScatterOp, ShardSliceOp, AllToAllOp>(op);
+      return before != Pad::None ? before : cuts ? Pad::Zero : Pad::Anything;
     }
-    if (auto r = dyn_cast<ReduceOp>(op))
-      return zeroIf(r.getReduction() == Reduction::Sum && isZero(r.getOperand()));
-    return Pad::Anything;
+    PaddingFlow padding = shardable.getShardingRule().padding;
+    bool any = false;
+    for (Value v : op->getOperands()) {
+      auto type = dyn_cast<NamedTensorType>(v.getType());
+      if (!type)
+        continue;
+      Pad pad = at(v, name);
+      if (padding == PaddingFlow::Same)
+        return pad == Pad::None ? Pad::Anything : pad;
+      // A product is zero times the other side's padding, which need not be finite.
+      bool ignored = padding == PaddingFlow::Product && !type.hasDim(name);
+      if (padding == PaddingFlow::Anything || (pad != Pad::Zero && !ignored))
+        return Pad::Anything;
+      any |= !ignored;
+    }
+    return any ? Pad::Zero : Pad::Anything;
   }
 
   LogicalResult repeat(RepeatOp op) {
@@ -252,7 +251,7 @@ LogicalResult flow(ModuleOp module, bool insert) {
     return failure();
   for (auto function : module.getOps<func::FuncOp>())
     if (!function.isExternal() && !function->hasAttr(kLayouts))
-      if (failed(PaddingFlow(*context, function, insert).run()))
+      if (failed(Flow(*context, function, insert).run()))
         return failure();
   return success();
 }
