@@ -14,7 +14,7 @@
 namespace cleave {
 
 /// Expands composites everywhere in the module, in place.
-llvm::LogicalResult expandComposites(mlir::ModuleOp module, bool keepAttention = false);
+llvm::LogicalResult expandComposites(mlir::ModuleOp module);
 
 /// Adds `<name>_grads` beside the function: the same arguments; its results, then
 /// d(first result)/d(param) for every param in order, each of the param's type.

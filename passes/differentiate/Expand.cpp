@@ -13,12 +13,9 @@ namespace cleave {
 #include "passes/differentiate/Passes.h.inc"
 } // namespace cleave
 
-LogicalResult cleave::expandComposites(ModuleOp module, bool keepAttention) {
+LogicalResult cleave::expandComposites(ModuleOp module) {
   SmallVector<ExpandableOpInterface> composites;
-  module.walk([&](ExpandableOpInterface op) {
-    if (!keepAttention || !isa<AttentionOp>(op.getOperation()))
-      composites.push_back(op);
-  });
+  module.walk([&](ExpandableOpInterface op) { composites.push_back(op); });
   for (ExpandableOpInterface op : composites) {
     OpBuilder b(op);
     Operation *before = op->getPrevNode();
@@ -41,9 +38,8 @@ LogicalResult cleave::expandComposites(ModuleOp module, bool keepAttention) {
 
 namespace {
 struct ExpandComposites : cleave::impl::CleaveExpandCompositesBase<ExpandComposites> {
-  using CleaveExpandCompositesBase::CleaveExpandCompositesBase;
   void runOnOperation() override {
-    if (failed(expandComposites(getOperation(), keepAttention)))
+    if (failed(expandComposites(getOperation())))
       signalPassFailure();
   }
 };

@@ -6,10 +6,6 @@ include "mlir/Pass/PassBase.td"
 
 def CleaveExpandComposites : Pass<"cleave-expand-composites", "::mlir::ModuleOp"> {
   let summary = "Replaces composite ops (norms, softmax, cross-entropy, attention, ...) by primitive ops";
-  let options = [
-    Option<"keepAttention", "keep-attention", "bool", "false",
-           "leave attention as one op, for its fused kernel">
-  ];
 }
 
 def CleaveDifferentiate : Pass<"cleave-differentiate", "::mlir::ModuleOp"> {

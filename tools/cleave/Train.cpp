@@ -21,11 +21,11 @@ namespace {
 struct TrainOptions : CommonOptions {
   std::string data, tokenizer = "bytes", weights;
   OptimizerSettings optimizer;
-  double lr = 0; ///< 0: the optimizer's own
+  double lr = 0;                 ///< 0: the optimizer's own
+  const CLI::App *app = nullptr; ///< what was given, and not left as it is
+  bool given(const std::string &option) const { return app && app->count(option) > 0; }
   int64_t steps = 100, every = 1;
   bool dryRun = false, profile = false;
-
-  double rate() const { return lr > 0 ? lr : optimizer.kind == "sgd" ? 0.1 : 1e-3; }
 };
 
 struct StepRecord {
@@ -144,13 +144,25 @@ private:
   bool wantsLine(int64_t step) const { return step % o.every == 0 || step == 1 || step == o.steps; }
 
   const TrainOptions &o;
+  double rate = 0; ///< learning rate
   Progress progress;
   std::vector<StepRecord> records;
 };
 
 Result<Built> Training::compileOrRead() {
-  if (isExecutable(o))
+  if (isExecutable(o)) {
+    for (const char *option : {"--fn", "--optimizer", "--momentum", "--decay", "--decay-all"})
+      if (o.given(option))
+        return Error{fmt::format("{} cannot be changed: '{}' is an executable, compiled already",
+                                 option, o.file)};
     return readBuilt(o);
+  }
+  bool sgd = o.optimizer.kind == "sgd";
+  if (!sgd && o.given("--momentum"))
+    return Error{"--momentum belongs to --optimizer sgd"};
+  for (const char *option : {"--decay", "--decay-all"})
+    if (sgd && o.given(option))
+      return Error{fmt::format("{} belongs to --optimizer adamw", option)};
   auto source = Source::open(o);
   if (!source)
     return source.error();
@@ -204,7 +216,7 @@ Status Training::loop(Session &session, const TextSource &text, const Program &p
   for (int64_t step = 0; step < o.steps && !interrupted; ++step) {
     auto start = Clock::now();
     auto result = session.run(program.name, text.step(static_cast<uint32_t>(step)),
-                              scalarsOf(program, o.seed, step, o.rate()));
+                              scalarsOf(program, o.seed, step, rate));
     if (!result)
       return explainRange(result.error());
     StepRecord record;
@@ -229,7 +241,7 @@ Status Training::loop(Session &session, const TextSource &text, const Program &p
       progress.clear();
       return Error{fmt::format("the loss is {} and the gradient norm {} at step {}: a smaller --lr "
                                "than {:g} may help; nothing was written",
-                               record.loss, record.norm, record.step, o.rate())};
+                               record.loss, record.norm, record.step, rate)};
     }
   }
   progress.clear();
@@ -329,11 +341,13 @@ void Training::finish(Session &session, const Built &built, size_t number) {
 }
 
 Status Training::run() {
-  if (o.optimizer.kind != "sgd" && o.optimizer.momentum != 0)
-    return Error{"--momentum belongs to --optimizer sgd"};
   auto built = compileOrRead();
   if (!built)
     return built.error();
+  // An executable was compiled for one optimizer: the default is that one's.
+  auto optimizer = built->executable->settings.find("optimizer");
+  bool sgd = optimizer != built->executable->settings.end() && optimizer->second == "sgd";
+  rate = o.lr > 0 ? o.lr : sgd ? 0.1 : 1e-3;
   auto number = built->find("train_step", o);
   if (!number)
     return number.error();
@@ -400,6 +414,7 @@ void addTrain(Commands &commands) {
       ->check(wholeNumber(1, 1LL << 31))
       ->type_name("N");
   addSizes(app, *o);
+  o->app = app;
   app->add_option("--optimizer", o->optimizer.kind, "adamw or sgd (adamw)")
       ->check(oneOf({"adamw", "sgd"}))
       ->type_name("WORD");
