@@ -473,13 +473,22 @@ private:
     if (drops)
       random = {seed, step, layerNumber(node, loc)};
     NamedTensorType lse = tensorOf(operands[0]).withoutDims({a.depthDim});
+    int64_t queries = lse.sizeOf(a.queryDim), keys = tensorOf(operands[1]).sizeOf(a.keyDim);
+    // The scores' dims: queries and keys stand last.
+    llvm::SmallVector<int64_t> sizes;
+    if (drops) {
+      sizes = llvm::to_vector(lse.withoutDims({a.queryDim}).getSizes());
+      sizes.append({queries, keys});
+    }
     return AttentionOp::create(b, loc, mlir::TypeRange{result, lse}, operands[0], operands[1],
                                operands[2], mask, bias, random, mlir::ValueRange(),
                                b.getStringAttr(a.queryDim), b.getStringAttr(a.keyDim),
                                b.getStringAttr(a.depthDim), b.getStringAttr(a.valueDim),
-                               b.getBoolAttr(a.causal), b.getF64FloatAttr(a.scale),
-                               b.getF64FloatAttr(drops ? a.rate : 0), b.getStringAttr(node.site),
-                               b.getI64IntegerAttr(siteHash(node.site)))
+                               b.getBoolAttr(a.causal), b.getI64IntegerAttr(keys - queries),
+                               b.getF64FloatAttr(a.scale), b.getF64FloatAttr(drops ? a.rate : 0),
+                               b.getStringAttr(node.site),
+                               b.getI64IntegerAttr(siteHash(node.site)),
+                               b.getDenseI64ArrayAttr(sizes))
         .getResult();
   }
 

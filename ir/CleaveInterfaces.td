@@ -25,12 +25,15 @@ def ExpandableOpInterface : OpInterface<"ExpandableOpInterface"> {
   let description = [{
     A composite op. Its expansion into primitive ops is its meaning: the form
     that is differentiated, and the partial form when a dim that it reduces is
-    split (a softmax over a split dim becomes ops with max and sum).
+    split (a softmax over a split dim becomes ops with max and sum). An op that has a
+    kernel and a gradient of its own stays whole where it can.
   }];
   let methods = [
     InterfaceMethod<"Builds the expansion at the builder's place; returns the results' values.",
                     "::llvm::SmallVector<::mlir::Value>", "expand",
-                    (ins "::mlir::OpBuilder &":$builder)>
+                    (ins "::mlir::OpBuilder &":$builder)>,
+    InterfaceMethod<"Whether the op has a kernel of its own, and a gradient with one.",
+                    "bool", "hasKernel", (ins), [{}], [{ return false; }]>
   ];
 }
 

@@ -277,30 +277,55 @@ def Cleave_CrossEntropyOp : Cleave_CompositeOp<"cross_entropy"> {
 // Attention
 //===----------------------------------------------------------------------===//
 
-def Cleave_AttentionOp : Cleave_Op<"attention", [Pure, AttrSizedOperandSegments,
-    DeclareOpInterfaceMethods<ShardableOpInterface, ["getShardingRule"]>,
-    DeclareOpInterfaceMethods<ExpandableOpInterface, ["expand"]>]> {
+/// What attention and its gradient share.
+class Cleave_AttentionLikeOp<string mnemonic, list<Trait> traits = []>
+    : Cleave_TensorOp<mnemonic, !listconcat(traits, [AttrSizedOperandSegments])> {
+  dag tensors = (ins Cleave_TensorType:$query, Cleave_TensorType:$key, Cleave_TensorType:$value);
+  dag settings = (ins Optional<Cleave_TensorType>:$mask, Optional<Cleave_TensorType>:$bias,
+                      Variadic<Cleave_TensorType>:$random, Offsets:$offsets,
+                      StrAttr:$query_dim, StrAttr:$key_dim, StrAttr:$depth_dim, StrAttr:$value_dim,
+                      BoolAttr:$causal, DefaultValuedAttr<I64Attr, "0">:$shift, F64Attr:$scale, F64Attr:$rate,
+                      StrAttr:$path, I64Attr:$site, DefaultValuedAttr<DenseI64ArrayAttr, "{}">:$global_sizes);
+  let hasVerifier = 1;
+}
+def Cleave_AttentionOp : Cleave_AttentionLikeOp<"attention", [
+    DeclareOpInterfaceMethods<ExpandableOpInterface, ["expand", "hasKernel"]>]> {
   let summary = "softmax(scale * q k + bias, masked) v, and the log of the sum of exponentials.";
   let description = [{
     q: [..., query_dim, heads..., depth]; k: [..., key_dim, kv heads..., depth]; v: as k with
     value depth `value_dim` in place of `depth_dim`. Heads of q that k lacks (the group) share
     k's and v's head. `query_dim` and `key_dim` are different names. mask (i1) is over keys:
     dims among k's batch dims and key_dim. bias: dims among q's heads and batch, query_dim, key_dim. causal:
-    query i (plus the offset operand) sees keys j <= i + (keys - queries). A row
-    that sees no key is 0. seed, step, layer: only with dropout (rate > 0).
+    query i of the global tensor sees keys j <= i + shift. A row that sees no key
+    is 0, and so is its lse. seed, step, layer: only with dropout (rate > 0), whose numbers
+    are those of `cleave.random` over q's dims without depth and query, then query, then key,
+    of `global_sizes`. Offsets: of the query dim; with dropout of all dims of the scores but the keys.
     Results: [q's dims, value depth last] and lse [q's dims without depth].
   }];
-  let arguments = (ins Cleave_TensorType:$query, Cleave_TensorType:$key, Cleave_TensorType:$value,
-                       Optional<Cleave_TensorType>:$mask, Optional<Cleave_TensorType>:$bias,
-                       Variadic<Cleave_TensorType>:$random, Offsets:$offsets,
-                       StrAttr:$query_dim, StrAttr:$key_dim, StrAttr:$depth_dim, StrAttr:$value_dim,
-                       BoolAttr:$causal, F64Attr:$scale, F64Attr:$rate, StrAttr:$path, I64Attr:$site);
+  let arguments = !con(tensors, settings);
   let results = (outs Cleave_TensorType:$result, Cleave_TensorType:$lse);
   let assemblyFormat = [{
     $query `,` $key `,` $value (`mask` $mask^)? (`bias` $bias^)? (`random` `(` $random^ `)`)?
     (`offset` `(` $offsets^ `)`)? attr-dict `:` functional-type(operands, results)
   }];
-  let hasVerifier = 1;
+}
+def Cleave_AttentionGradOp : Cleave_AttentionLikeOp<"attention_grad"> {
+  let summary = "The gradients of attention with respect to q, k and v.";
+  let description = [{
+    output, lse: attention's results; gradient, lse_gradient: of these. The scores are
+    computed again, block by block (arXiv 2205.14135, section 3.1 and algorithm 4). The gradients of
+    k and v are sums over the queries and the group: split, they are partial sums.
+  }];
+  let arguments = !con(tensors, (ins Cleave_TensorType:$output, Cleave_TensorType:$lse,
+                                     Cleave_TensorType:$gradient,
+                                     Optional<Cleave_TensorType>:$lse_gradient), settings);
+  let results = (outs Cleave_TensorType:$query_gradient, Cleave_TensorType:$key_gradient,
+                      Cleave_TensorType:$value_gradient);
+  let assemblyFormat = [{
+    $query `,` $key `,` $value `output` $output `,` $lse `gradient` $gradient (`,` $lse_gradient^)?
+    (`mask` $mask^)? (`bias` $bias^)? (`random` `(` $random^ `)`)?
+    (`offset` `(` $offsets^ `)`)? attr-dict `:` functional-type(operands, results)
+  }];
 }
 
 //===----------------------------------------------------------------------===//

@@ -220,6 +220,15 @@ SmallVector<Value> CrossEntropyOp::expand(OpBuilder &b) {
   return {m.div(total, count)};
 }
 
+/// The kernel holds blocks of rows, so their length is bounded.
+bool AttentionOp::hasKernel() {
+  constexpr int64_t longestRow = 1024;
+  NamedTensorType q = tensorOf(getQuery()), v = tensorOf(getValue());
+  Type element = q.getElementType();
+  return (element.isF32() || element.isF64()) && q.sizeOf(getDepthDim()) <= longestRow &&
+         v.sizeOf(getValueDim()) <= longestRow;
+}
+
 SmallVector<Value> AttentionOp::expand(OpBuilder &b) {
   Math m{b, getLoc()};
   Location loc = getLoc();
@@ -252,7 +261,8 @@ SmallVector<Value> AttentionOp::expand(OpBuilder &b) {
           NamedTensorType::get(b.getContext(), b.getI32Type(), {b.getStringAttr(dim)}, {size}, {});
       return IotaOp::create(b, loc, type, dim, ValueRange{});
     };
-    Value row = m.plus(line(queryDim, queries), static_cast<double>(keys - queries));
+    Value row =
+        m.plus(line(queryDim, queries), static_cast<double>(static_cast<int64_t>(getShift())));
     Value causal = compare(b, loc, Predicate::GE, row, line(keyDim, keys));
     seen = seen ? binary<AndOp>(b, loc, seen, causal) : causal;
   }

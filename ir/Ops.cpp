@@ -381,19 +381,65 @@ LogicalResult CrossEntropyOp::verify() {
   return dimsWithin(*this, labels, logits, "labels");
 }
 
+template <typename Attention> static LogicalResult verifyAttention(Attention op) {
+  NamedTensorType q = tensorOf(op.getQuery()), k = tensorOf(op.getKey()),
+                  v = tensorOf(op.getValue());
+  StringRef queryDim = op.getQueryDim(), keyDim = op.getKeyDim(), depthDim = op.getDepthDim(),
+            valueDim = op.getValueDim();
+  if (!q.hasDim(queryDim) || !q.hasDim(depthDim))
+    return op.emitOpError() << "the query lacks '" << queryDim << "' or '" << depthDim << "'";
+  if (!k.hasDim(keyDim) || !k.hasDim(depthDim))
+    return op.emitOpError() << "the key lacks '" << keyDim << "' or '" << depthDim << "'";
+  if (!v.hasDim(keyDim) || !v.hasDim(valueDim))
+    return op.emitOpError() << "the value lacks '" << keyDim << "' or '" << valueDim << "'";
+  if (q.hasDim(keyDim) || k.hasDim(queryDim))
+    return op.emitOpError() << "query and key length need names of their own";
+  for (StringAttr name : k.getNames())
+    if (name != keyDim && !q.hasDim(name))
+      return op.emitOpError() << "the key has the dim '" << name.getValue()
+                              << "', which the query lacks";
+  bool same = k.getRank() == v.getRank();
+  for (StringAttr name : v.getNames())
+    same &= name == valueDim || (k.hasDim(name) && name != depthDim);
+  if (!same)
+    return op.emitOpError() << "the value's dims are not the key's with '" << valueDim
+                            << "' in place of '" << depthDim << "'";
+  if (!op.getRandom().empty() && op.getRandom().size() != 3)
+    return op.emitOpError() << "random operands are seed, step and layer";
+  if (!op.getRandom().empty() && static_cast<int64_t>(op.getGlobalSizes().size()) != q.getRank())
+    return op.emitOpError() << "with dropout needs the global size of each dim of the scores: "
+                            << q.getRank() << ", not " << op.getGlobalSizes().size();
+  return success();
+}
+
+static LogicalResult verifyAttentionResult(Operation *op, Value result, NamedTensorType q,
+                                           StringRef depthDim, StringRef valueDim) {
+  NamedTensorType type = tensorOf(result);
+  bool right = type.getRank() == q.getRank() && type.hasDim(valueDim);
+  for (StringAttr name : type.getNames())
+    right &= name == valueDim || (q.hasDim(name) && name != depthDim);
+  if (!right)
+    return op->emitOpError() << "gives the query's dims with '" << valueDim << "' in place of '"
+                             << depthDim << "', not " << type;
+  return success();
+}
+
 LogicalResult AttentionOp::verify() {
-  NamedTensorType q = tensorOf(getQuery()), k = tensorOf(getKey()), v = tensorOf(getValue());
-  if (!q.hasDim(getQueryDim()) || !q.hasDim(getDepthDim()))
-    return emitOpError() << "the query lacks '" << getQueryDim() << "' or '" << getDepthDim()
-                         << "'";
-  if (!k.hasDim(getKeyDim()) || !k.hasDim(getDepthDim()))
-    return emitOpError() << "the key lacks '" << getKeyDim() << "' or '" << getDepthDim() << "'";
-  if (!v.hasDim(getKeyDim()) || !v.hasDim(getValueDim()))
-    return emitOpError() << "the value lacks '" << getKeyDim() << "' or '" << getValueDim() << "'";
-  if (q.hasDim(getKeyDim()) || k.hasDim(getQueryDim()))
-    return emitOpError() << "query and key length need names of their own";
-  if (!getRandom().empty() && getRandom().size() != 3)
-    return emitOpError() << "random operands are seed, step and layer";
+  if (failed(verifyAttention(*this)))
+    return failure();
+  return verifyAttentionResult(*this, getResult(), tensorOf(getQuery()), getDepthDim(),
+                               getValueDim());
+}
+
+LogicalResult AttentionGradOp::verify() {
+  if (failed(verifyAttention(*this)))
+    return failure();
+  for (Value v : {getOutput(), getGradient()})
+    if (failed(verifyAttentionResult(*this, v, tensorOf(getQuery()), getDepthDim(), getValueDim())))
+      return failure();
+  for (auto [result, of] : llvm::zip_equal(getResults(), getOperands().take_front(3)))
+    if (tensorOf(result).getNames() != tensorOf(of).getNames())
+      return emitOpError() << "the gradient of " << of.getType() << " is " << result.getType();
   return success();
 }
 

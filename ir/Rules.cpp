@@ -157,7 +157,7 @@ ShardingRule GatherOp::getShardingRule() {
   // A rank that holds a part of the table gives zeros for ids outside of it.
   ShardingRule rule;
   rule.factors.push_back(
-      {getDim().str(), tensorOf(getTable()).sizeOf(getDim()), FactorKind::Sum, true});
+      {getDim().str(), tensorOf(getTable()).sizeOf(getDim()), FactorKind::Sum, true, true});
   rule.results.push_back({});
   for (auto [name, size] : llvm::zip_equal(getType().getNames(), getType().getSizes())) {
     // The looked-up dim's name may come again as a dim of the ids.
@@ -270,14 +270,29 @@ ShardingRule CrossEntropyOp::getShardingRule() {
   return rule;
 }
 
-ShardingRule AttentionOp::getShardingRule() {
+/// Query rows are independent; a split key length or depth needs the expansion.
+/// The gradients of k and v are sums over what these do not have.
+template <typename Attention> static ShardingRule attentionRule(Attention op, bool gradient) {
   ShardingRule rule;
-  NamedTensorType q = tensorOf(getQuery()), k = tensorOf(getKey()), v = tensorOf(getValue());
-  // Query rows are independent (the causal mask needs their global index); a
-  // split key length needs the expansion.
-  rule.factor(getQueryDim().str(), q.sizeOf(getQueryDim()), FactorKind::Parallel, true);
-  rule.factor(getKeyDim().str(), k.sizeOf(getKeyDim()), FactorKind::Partial);
-  rule.factor(getDepthDim().str(), q.sizeOf(getDepthDim()), FactorKind::Partial);
-  rule.factor(getValueDim().str(), v.sizeOf(getValueDim()), FactorKind::Parallel);
-  return byName(rule, *this);
+  NamedTensorType q = tensorOf(op.getQuery()), k = tensorOf(op.getKey()),
+                  v = tensorOf(op.getValue());
+  bool numbered = op.getRate().convertToDouble() > 0;
+  rule.factor(op.getQueryDim().str(), q.sizeOf(op.getQueryDim()),
+              gradient ? FactorKind::Sum : FactorKind::Parallel, op.getCausal() || numbered);
+  rule.factor(op.getKeyDim().str(), k.sizeOf(op.getKeyDim()), FactorKind::Partial);
+  rule.factor(op.getDepthDim().str(), q.sizeOf(op.getDepthDim()), FactorKind::Partial);
+  rule.factor(op.getValueDim().str(), v.sizeOf(op.getValueDim()),
+              gradient ? FactorKind::Sum : FactorKind::Parallel);
+  for (auto [name, size] : llvm::zip_equal(q.getNames(), q.getSizes()))
+    rule.factor(name.str(), size,
+                gradient && !k.hasDim(name) ? FactorKind::Sum : FactorKind::Parallel, numbered);
+  return byName(rule, op);
+}
+
+ShardingRule AttentionOp::getShardingRule() { return attentionRule(*this, /*gradient=*/false); }
+ShardingRule AttentionGradOp::getShardingRule() {
+  ShardingRule rule = attentionRule(*this, /*gradient=*/true);
+  // Linear in the gradients that come in.
+  rule.sumPasses = {getLseGradient() ? std::vector<int>{5, 6} : std::vector<int>{5}};
+  return rule;
 }

@@ -26,6 +26,14 @@ const char *toString(FactorKind kind) {
   return "";
 }
 
+bool ShardingRule::leavesUnreduced(int factor, size_t result) const {
+  FactorKind kind = factors[factor].kind;
+  if (kind == FactorKind::Parallel)
+    return false;
+  const std::vector<int> &dims = results[result];
+  return std::find(dims.begin(), dims.end(), factor) == dims.end();
+}
+
 int ShardingRule::indexOf(const std::string &name) const {
   for (size_t i = 0; i < factors.size(); ++i)
     if (factors[i].name == name)

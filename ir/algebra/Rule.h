@@ -22,9 +22,9 @@ namespace cleave {
 
 enum class FactorKind {
   Parallel, ///< may be split freely
-  Sum,      ///< summed: split, the result is unreduced (sum)
-  Max,      ///< split, the result is unreduced (max)
-  Min,      ///< split, the result is unreduced (min)
+  Sum,      ///< summed: split, a result without a dim along it is unreduced (sum)
+  Max,      ///< the same (max)
+  Min,      ///< the same (min)
   Partial,  ///< split only after the op's expansion into primitive ops
   Blocked,  ///< may not be split: the op needs the whole dim
 };
@@ -38,6 +38,8 @@ struct Factor {
   /// The op needs to know where its shard begins: it takes an offset operand,
   /// one for each such factor, in factor order.
   bool needsOffset = false;
+  /// Only elements that ids point at are read: never the padding.
+  bool lookedUp = false;
 };
 
 /// What an op leaves in the padding of an uneven dim of its result.
@@ -63,6 +65,8 @@ struct ShardingRule {
   /// factor's kind (0, -inf, inf).
   PaddingFlow padding = PaddingFlow::Anything;
 
+  /// The result has no dim along this factor and is left unreduced when it is split.
+  bool leavesUnreduced(int factor, size_t result) const;
   /// Position of the factor of this name, or -1.
   int indexOf(const std::string &name) const;
   /// Finds or adds a factor.

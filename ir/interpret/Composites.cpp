@@ -271,91 +271,162 @@ Array composite::crossEntropy(const NamedArray &logits, const NamedArray &labels
   return Array::ofReals({}, {count == 0 ? 0.0 : total / count});
 }
 
-AttentionArrays composite::attention(const NamedArray &q, const NamedArray &k, const NamedArray &v,
-                                     const NamedArray &mask, const NamedArray &bias,
-                                     const AttentionShape &shape, const RandomSite &site,
-                                     const Names &resultNames, const Names &lseNames) {
-  Rows rows(q, {shape.depthDim});
-  auto sizeOf = [&](const std::string &name) {
-    return name == shape.valueDim ? v.sizeOf(name) : q.sizeOf(name);
-  };
-  std::vector<int64_t> resultShape, lseShape;
-  for (const std::string &name : resultNames)
-    resultShape.push_back(sizeOf(name));
-  for (const std::string &name : lseNames)
-    lseShape.push_back(sizeOf(name));
-  AttentionArrays out{Array::zeros(resultShape, false), Array::zeros(lseShape, false)};
-  NamedArray result{resultNames, &out.result}, lse{lseNames, &out.lse};
+namespace {
 
-  int64_t keys = k.sizeOf(shape.keyDim), depth = q.sizeOf(shape.depthDim),
-          values = v.sizeOf(shape.valueDim);
-  auto along = [](const NamedArray &a, const std::string &dim) { return a.stridesFor({dim})[0]; };
+int64_t along(const NamedArray &a, const std::string &dim) { return a.stridesFor({dim})[0]; }
+
+/// One query's view of the keys.
+struct ScoreRow {
+  int64_t q, k, v;          ///< offsets of the row, of the first key and of the first value
+  std::vector<double> p;    ///< softmax: 0 where nothing is seen
+  std::vector<double> kept; ///< dropout's factor: 0 or 1 / (1 - rate)
+  double lse;
+};
+
+/// Calls f(row, offsets in `others`) for each query.
+template <typename F>
+void forEachScoreRow(const NamedArray &q, const NamedArray &k, const NamedArray &v,
+                     const NamedArray &mask, const NamedArray &bias,
+                     const composite::AttentionShape &shape, const composite::RandomSite &site,
+                     const NamedArray &result, const NamedArray &lse, F &&f) {
+  Rows rows(q, {shape.depthDim});
+  int64_t keys = k.sizeOf(shape.keyDim), depth = q.sizeOf(shape.depthDim);
   int64_t qd = along(q, shape.depthDim), kd = along(k, shape.depthDim), kk = along(k, shape.keyDim),
-          vk = along(v, shape.keyDim), vv = along(v, shape.valueDim),
-          mk = along(mask, shape.keyDim), bk = along(bias, shape.keyDim),
-          rv = along(result, shape.valueDim);
+          mk = along(mask, shape.keyDim), bk = along(bias, shape.keyDim);
   // Random numbers are numbered by q's dims without depth, then query, then key.
   Names numbered;
-  std::vector<int64_t> numberedShape;
+  Array counter;
   for (size_t i = 0; i < rows.outer.size(); ++i)
     if (rows.outer[i] != shape.queryDim) {
       numbered.push_back(rows.outer[i]);
-      numberedShape.push_back(rows.outerSizes[i]);
+      counter.shape.push_back(rows.outerSizes[i]);
     }
   numbered.insert(numbered.end(), {shape.queryDim, shape.keyDim});
-  numberedShape.insert(numberedShape.end(), {q.sizeOf(shape.queryDim), keys});
-  Array counter;
-  counter.shape = numberedShape;
+  counter.shape.insert(counter.shape.end(), {q.sizeOf(shape.queryDim), keys});
+  if (!shape.globalSizes.empty())
+    counter.shape = shape.globalSizes;
   NamedArray counted{numbered, &counter};
+  int64_t first = 0;
+  for (size_t i = 0; i < shape.starts.size(); ++i)
+    first += shape.starts[i] * rowMajorStrides(counter.shape)[i];
   Philox random(site.seed, site.step, site.site, site.layer);
 
   Array position;
   position.shape = {q.sizeOf(shape.queryDim)};
-  NamedArray row{{shape.queryDim}, &position};
-  std::vector<double> p(keys);
+  NamedArray queryIndex{{shape.queryDim}, &position};
+  ScoreRow row;
   walk<9>(rows.outerSizes,
           {q.stridesFor(rows.outer), k.stridesFor(rows.outer), v.stridesFor(rows.outer),
            mask.stridesFor(rows.outer), bias.stridesFor(rows.outer), result.stridesFor(rows.outer),
-           lse.stridesFor(rows.outer), counted.stridesFor(rows.outer), row.stridesFor(rows.outer)},
+           lse.stridesFor(rows.outer), counted.stridesFor(rows.outer),
+           queryIndex.stridesFor(rows.outer)},
           [&](auto at) {
+            row.q = at[0];
+            row.k = at[1];
+            row.v = at[2];
+            row.p.assign(keys, 0);
+            row.kept.assign(keys, 1);
             double top = -std::numeric_limits<double>::infinity(), total = 0;
             auto seen = [&](int64_t j) {
               return (!mask.array || mask.array->ints[at[3] + j * mk]) &&
                      (!shape.causal || j <= at[8] + shape.shift);
             };
-            bool any = false;
             for (int64_t j = 0; j < keys; ++j) {
               if (!seen(j))
                 continue;
-              any = true;
               double s = 0;
               for (int64_t d = 0; d < depth; ++d)
                 s += q.array->reals[at[0] + d * qd] * k.array->reals[at[1] + j * kk + d * kd];
               s *= shape.scale;
               if (bias.array)
                 s += bias.array->reals[at[4] + j * bk];
-              p[j] = s;
+              row.p[j] = s;
               top = std::isnan(s) || s > top ? s : top;
             }
-            if (!any)
-              return; // nothing is seen: the row and its lse are 0
+            // Nothing is seen: the row and its lse are 0.
+            bool blind = top == -std::numeric_limits<double>::infinity();
             for (int64_t j = 0; j < keys; ++j) {
-              p[j] = seen(j) ? std::exp(p[j] - top) : 0;
-              total += p[j];
+              row.p[j] = seen(j) && !blind ? std::exp(row.p[j] - top) : 0;
+              total += row.p[j];
             }
-            out.lse.reals[at[6]] = top + std::log(total);
+            row.lse = blind ? 0 : top + std::log(total);
             for (int64_t j = 0; j < keys; ++j) {
-              if (!seen(j))
-                continue;
-              double weight = p[j] / total;
+              if (!blind)
+                row.p[j] /= total;
               if (shape.rate > 0)
-                weight = random.uniform(static_cast<uint64_t>(at[7] + j)) >= shape.rate
-                             ? weight / (1 - shape.rate)
-                             : 0;
-              for (int64_t d = 0; d < values; ++d)
-                out.result.reals[at[5] + d * rv] +=
-                    weight * v.array->reals[at[2] + j * vk + d * vv];
+                row.kept[j] = random.uniform(static_cast<uint64_t>(first + at[7] + j)) >= shape.rate
+                                  ? 1 / (1 - shape.rate)
+                                  : 0;
             }
+            f(row, at[5], at[6]);
           });
+}
+
+} // namespace
+
+AttentionArrays composite::attention(const NamedArray &q, const NamedArray &k, const NamedArray &v,
+                                     const NamedArray &mask, const NamedArray &bias,
+                                     const AttentionShape &shape, const RandomSite &site,
+                                     const Names &resultNames, const Names &lseNames) {
+  auto zeros = [&](const Names &names) {
+    std::vector<int64_t> sizes;
+    for (const std::string &name : names)
+      sizes.push_back(name == shape.valueDim ? v.sizeOf(name) : q.sizeOf(name));
+    return Array::zeros(sizes, false);
+  };
+  AttentionArrays out{zeros(resultNames), zeros(lseNames)};
+  NamedArray result{resultNames, &out.result}, lse{lseNames, &out.lse};
+  int64_t values = v.sizeOf(shape.valueDim), vk = along(v, shape.keyDim),
+          vv = along(v, shape.valueDim), rv = along(result, shape.valueDim);
+  forEachScoreRow(q, k, v, mask, bias, shape, site, result, lse,
+                  [&](const ScoreRow &row, int64_t to, int64_t lseTo) {
+                    out.lse.reals[lseTo] = row.lse;
+                    for (size_t j = 0; j < row.p.size(); ++j)
+                      if (double weight = row.p[j] * row.kept[j]; weight != 0)
+                        for (int64_t d = 0; d < values; ++d)
+                          out.result.reals[to + d * rv] +=
+                              weight *
+                              v.array->reals[row.v + static_cast<int64_t>(j) * vk + d * vv];
+                  });
+  return out;
+}
+
+AttentionGradients composite::attentionGradients(const NamedArray &q, const NamedArray &k,
+                                                 const NamedArray &v, const NamedArray &mask,
+                                                 const NamedArray &bias, const NamedArray &gradient,
+                                                 const NamedArray &lseGradient,
+                                                 const AttentionShape &shape,
+                                                 const RandomSite &site) {
+  AttentionGradients out{Array::zeros(q.array->shape, false), Array::zeros(k.array->shape, false),
+                         Array::zeros(v.array->shape, false)};
+  int64_t depth = q.sizeOf(shape.depthDim), values = v.sizeOf(shape.valueDim);
+  int64_t qd = along(q, shape.depthDim), kd = along(k, shape.depthDim), kk = along(k, shape.keyDim),
+          vk = along(v, shape.keyDim), vv = along(v, shape.valueDim),
+          gv = along(gradient, shape.valueDim);
+  const std::vector<double> &g = gradient.array->reals;
+  forEachScoreRow(q, k, v, mask, bias, shape, site, gradient, lseGradient,
+                  [&](const ScoreRow &row, int64_t from, int64_t lseFrom) {
+                    // y = sum of p kept v; d p = kept (g . v); d s = p (d p - sum of p d p + d
+                    // lse).
+                    std::vector<double> dp(row.p.size());
+                    double mean = lseGradient.array ? -lseGradient.array->reals[lseFrom] : 0;
+                    for (size_t j = 0; j < row.p.size(); ++j) {
+                      int64_t at = row.v + static_cast<int64_t>(j) * vk;
+                      for (int64_t d = 0; d < values; ++d) {
+                        dp[j] += g[from + d * gv] * v.array->reals[at + d * vv];
+                        out.value.reals[at + d * vv] += row.p[j] * row.kept[j] * g[from + d * gv];
+                      }
+                      dp[j] *= row.kept[j];
+                      mean += row.p[j] * dp[j];
+                    }
+                    for (size_t j = 0; j < row.p.size(); ++j) {
+                      double ds = row.p[j] * (dp[j] - mean) * shape.scale;
+                      int64_t at = row.k + static_cast<int64_t>(j) * kk;
+                      for (int64_t d = 0; d < depth; ++d) {
+                        out.query.reals[row.q + d * qd] += ds * k.array->reals[at + d * kd];
+                        out.key.reals[at + d * kd] += ds * q.array->reals[row.q + d * qd];
+                      }
+                    }
+                  });
   return out;
 }

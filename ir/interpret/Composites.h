@@ -48,9 +48,15 @@ struct AttentionShape {
   double scale = 1, rate = 0;
   /// Query i sees the keys j <= i + shift, when causal.
   int64_t shift = 0;
+  /// The random numbers' global tensor: q's dims without depth and query, then query, then key; and
+  /// where these arrays begin in it. Empty: they are the whole.
+  std::vector<int64_t> globalSizes, starts;
 };
 struct AttentionArrays {
   Array result, lse;
+};
+struct AttentionGradients {
+  Array query, key, value;
 };
 /// mask and bias may have no array. Results are in the dims `resultNames` and
 /// `lseNames`.
@@ -58,5 +64,11 @@ AttentionArrays attention(const NamedArray &q, const NamedArray &k, const NamedA
                           const NamedArray &mask, const NamedArray &bias,
                           const AttentionShape &shape, const RandomSite &site,
                           const Names &resultNames, const Names &lseNames);
+/// With respect to q, k and v, each in its operand's dims, from those of the result and
+/// of lse (which may have no array).
+AttentionGradients attentionGradients(const NamedArray &q, const NamedArray &k, const NamedArray &v,
+                                      const NamedArray &mask, const NamedArray &bias,
+                                      const NamedArray &gradient, const NamedArray &lseGradient,
+                                      const AttentionShape &shape, const RandomSite &site);
 
 } // namespace cleave::composite

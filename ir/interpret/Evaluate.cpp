@@ -10,6 +10,7 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
 
 using namespace mlir;
 using namespace cleave;
@@ -64,8 +65,7 @@ template <typename F> void forKind(bool integer, F f) {
 /// An op, its operands' arrays on one rank, and where its results go.
 class Evaluation {
 public:
-  Evaluation(Operation *op, ArrayRef<const Array *> in, bool perRank)
-      : op(op), in(in), perRank(perRank) {
+  Evaluation(Operation *op, ArrayRef<const Array *> in) : op(op), in(in) {
     for (Type t : op->getResultTypes())
       if (auto tensor = dyn_cast<NamedTensorType>(t))
         out.push_back(Array::zeros(shapeOf(tensor), isInteger(tensor)));
@@ -134,12 +134,13 @@ private:
   void strided(StringRef dim, int64_t start, int64_t stride, bool pad);
   void maskPadding(MaskPaddingOp m);
   composite::RandomSite site(unsigned first, uint64_t path) const;
-  std::string attention(AttentionOp a);
+  template <typename Attention> composite::AttentionShape attentionShape(Attention a);
+  void attention(AttentionOp a);
+  void attentionGradients(AttentionGradOp a);
   bool composites();
 
   Operation *op;
   ArrayRef<const Array *> in;
-  bool perRank;
 };
 
 void Evaluation::constant(ConstantOp c) {
@@ -346,43 +347,60 @@ composite::RandomSite Evaluation::site(unsigned first, uint64_t path) const {
           static_cast<uint32_t>(in[first + 2]->ints[0]), static_cast<uint32_t>(path)};
 }
 
-std::string Evaluation::attention(AttentionOp a) {
+template <typename Attention> composite::AttentionShape Evaluation::attentionShape(Attention a) {
   composite::AttentionShape shape;
   shape.queryDim = a.getQueryDim().str();
   shape.keyDim = a.getKeyDim().str();
   shape.depthDim = a.getDepthDim().str();
   shape.valueDim = a.getValueDim().str();
   shape.causal = a.getCausal();
+  shape.shift = static_cast<int64_t>(a.getShift());
   shape.scale = a.getScale().convertToDouble();
-  shape.rate = a.getRate().convertToDouble();
-  NamedArray q = operandOf(a.getQuery()), k = operandOf(a.getKey()), v = operandOf(a.getValue());
-  unsigned next = 3;
-  NamedArray mask, bias;
-  if (a.getMask())
-    mask = operand(next++);
-  if (a.getBias())
-    bias = operand(next++);
+  if (!a.getRandom().empty())
+    shape.rate = a.getRate().convertToDouble();
+  std::map<std::string, int64_t> starts;
+  if (!a.getOffsets().empty()) {
+    unsigned next = op->getNumOperands() - a.getOffsets().size();
+    for (const Factor &factor : a.getShardingRule().factors)
+      if (factor.needsOffset)
+        starts[factor.name] = indexOperand(next++);
+  }
+  shape.shift += starts[shape.queryDim];
+  shape.globalSizes = a.getGlobalSizes().vec();
+  if (!shape.globalSizes.empty()) {
+    for (const std::string &name : namesOf(tensorOf(a.getQuery())))
+      if (name != shape.depthDim && name != shape.queryDim)
+        shape.starts.push_back(starts[name]);
+    shape.starts.insert(shape.starts.end(), {starts[shape.queryDim], 0});
+  }
+  return shape;
+}
+
+void Evaluation::attention(AttentionOp a) {
+  composite::AttentionShape shape = attentionShape(a);
+  auto optional = [&](Value v) { return v ? operandOf(v) : NamedArray(); };
   composite::RandomSite random;
-  if (!a.getRandom().empty() && shape.rate > 0) {
-    if (perRank)
-      return "dropout inside attention numbers its elements globally; on one rank's part it must "
-             "be expanded";
-    random = site(next, a.getSite());
-  } else {
-    shape.rate = 0;
-  }
-  next += a.getRandom().size();
-  if (a.getOffsets().empty()) {
-    shape.shift = k.sizeOf(shape.keyDim) - q.sizeOf(shape.queryDim);
-  } else {
-    // The offset is the global index of the first query, counted so that query
-    // and key of one index see each other.
-    shape.shift = indexOperand(next);
-  }
-  composite::AttentionArrays y = composite::attention(
-      q, k, v, mask, bias, shape, random, resultNames(), namesOf(tensorOf(op->getResult(1))));
+  if (shape.rate > 0)
+    random = site(a.getODSOperandIndexAndLength(5).first, a.getSite());
+  composite::AttentionArrays y =
+      composite::attention(operandOf(a.getQuery()), operandOf(a.getKey()), operandOf(a.getValue()),
+                           optional(a.getMask()), optional(a.getBias()), shape, random,
+                           resultNames(), namesOf(tensorOf(op->getResult(1))));
   out = {std::move(y.result), std::move(y.lse)};
-  return "";
+}
+
+/// From the definition: what the op is given of the forward pass is not used.
+void Evaluation::attentionGradients(AttentionGradOp a) {
+  composite::AttentionShape shape = attentionShape(a);
+  auto optional = [&](Value v) { return v ? operandOf(v) : NamedArray(); };
+  composite::RandomSite random;
+  if (shape.rate > 0)
+    random = site(a.getODSOperandIndexAndLength(9).first, a.getSite());
+  composite::AttentionGradients y = composite::attentionGradients(
+      operandOf(a.getQuery()), operandOf(a.getKey()), operandOf(a.getValue()),
+      optional(a.getMask()), optional(a.getBias()), operandOf(a.getGradient()),
+      optional(a.getLseGradient()), shape, random);
+  out = {std::move(y.query), std::move(y.key), std::move(y.value)};
 }
 
 /// A composite op by its definition.
@@ -501,7 +519,8 @@ std::string Evaluation::run() {
       .Case([&](SliceOp o) { strided(o.getDim(), o.getStart(), o.getStride(), false); })
       .Case([&](PadOp o) { strided(o.getDim(), o.getStart(), o.getStride(), true); })
       .Case([&](MaskPaddingOp o) { maskPadding(o); })
-      .Case([&](AttentionOp o) { wrong = attention(o); })
+      .Case([&](AttentionOp o) { attention(o); })
+      .Case([&](AttentionGradOp o) { attentionGradients(o); })
       .Default([&](Operation *) { known = composites(); });
   if (!known)
     return "this op cannot be interpreted";
@@ -510,9 +529,8 @@ std::string Evaluation::run() {
 
 } // namespace
 
-std::string cleave::evaluate(Operation *op, ArrayRef<const Array *> in, bool perRank,
-                             std::vector<Array> &out) {
-  Evaluation evaluation(op, in, perRank);
+std::string cleave::evaluate(Operation *op, ArrayRef<const Array *> in, std::vector<Array> &out) {
+  Evaluation evaluation(op, in);
   std::string wrong = evaluation.run();
   out = std::move(evaluation.out);
   return wrong;

@@ -12,8 +12,8 @@ namespace cleave {
 
 /// Runs an op without regions and without communication. `in`: its operands on
 /// one rank (index values are integer scalars). `out`: its results. Gives an empty
-/// text, or why the op cannot be run. `perRank`: types are one of several ranks'.
-std::string evaluate(mlir::Operation *op, llvm::ArrayRef<const Array *> in, bool perRank,
+/// text, or why the op cannot be run.
+std::string evaluate(mlir::Operation *op, llvm::ArrayRef<const Array *> in,
                      std::vector<Array> &out);
 
 /// The larger (smaller) of two, NaN if either is.

@@ -166,7 +166,7 @@ Status Machine::runOnRanks(Operation *op) {
     for (Value v : op->getOperands())
       in.push_back(valueOf(v)[rank].get());
     std::vector<Array> out;
-    std::string wrong = evaluate(op, in, perRank && ranks > 1, out);
+    std::string wrong = evaluate(op, in, out);
     if (!wrong.empty())
       return failure(op, wrong);
     for (auto [result, array] : llvm::zip_equal(results, out))

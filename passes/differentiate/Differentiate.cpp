@@ -450,6 +450,17 @@ FailureOr<func::FuncOp> cleave::differentiate(func::FuncOp function) {
         active.mark(result.getArgument(i));
       }
   active.visit(body);
+  // The gradient of a bias is as large as the scores: the expansion gives it.
+  SmallVector<AttentionOp> biased;
+  result.walk([&](AttentionOp op) {
+    if (op.getBias() && active(op.getBias()))
+      biased.push_back(op);
+  });
+  for (AttentionOp op : biased)
+    if (failed(expandComposite(op)))
+      return failure();
+  if (!biased.empty())
+    active.visit(body);
 
   auto ret = cast<func::ReturnOp>(body.getTerminator());
   OpBuilder b(ret);

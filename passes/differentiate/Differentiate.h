@@ -13,12 +13,14 @@
 
 namespace cleave {
 
-/// Expands composites everywhere in the module, in place.
+/// Expands composites everywhere in the module, in place, but those that have a
+/// kernel and that the module's plan doesn't split where they need a dim whole.
 llvm::LogicalResult expandComposites(mlir::ModuleOp module);
+llvm::LogicalResult expandComposite(ExpandableOpInterface op);
 
 /// Adds `<name>_grads` beside the function: the same arguments; its results, then
 /// d(first result)/d(param) for every param in order, each of the param's type.
-/// The function must hold primitive ops only and have a float scalar as its
+/// The function must hold primitive ops and attention only and have a float scalar as its
 /// first result; else an error is emitted at the place.
 llvm::FailureOr<mlir::func::FuncOp> differentiate(mlir::func::FuncOp function);
 

@@ -18,7 +18,8 @@ struct GradientBuilder {
   Location loc;
   function_ref<bool(Value)> isActive;
   Accumulate accumulate;
-  Value g; ///< gradient of the (first) result
+  Value g;                ///< gradient of the first result
+  ArrayRef<Value> others; ///< of the others; null: zero
 
   Value number(Value like, double value) {
     return constant(
@@ -223,6 +224,23 @@ LogicalResult GradientBuilder::visit(Operation *op) {
         });
         return success();
       })
+      .Case([&](AttentionOp o) {
+        Value q = o.getQuery(), k = o.getKey(), v = o.getValue();
+        NamedTensorType type = tensorOf(o.getResult());
+        Value own = g ? broadcastTo(b, loc, g, type) : constant(b, loc, type, 0);
+        Value ofLse = others[0] ? broadcastTo(b, loc, others[0], tensorOf(o.getLse())) : Value();
+        auto made = AttentionGradOp::create(
+            b, loc, TypeRange{q.getType(), k.getType(), v.getType()}, q, k, v, o.getResult(),
+            o.getLse(), own, ofLse, o.getMask(), o.getBias(), o.getRandom(), ValueRange(),
+            o.getQueryDimAttr(), o.getKeyDimAttr(), o.getDepthDimAttr(), o.getValueDimAttr(),
+            o.getCausalAttr(), o.getShiftAttr(), o.getScaleAttr(), o.getRateAttr(), o.getPathAttr(),
+            o.getSiteAttr(), o.getGlobalSizesAttr());
+        Value operands[] = {q, k, v};
+        for (auto [operand, gradient] : llvm::zip_equal(operands, made.getResults()))
+          if (isActive(operand))
+            accumulate(operand, gradient);
+        return success();
+      })
       .Default([](Operation *o) {
         return o->emitOpError() << "has no gradient; run cleave-expand-composites first";
       });
@@ -230,8 +248,8 @@ LogicalResult GradientBuilder::visit(Operation *op) {
 
 LogicalResult cleave::buildGradient(OpBuilder &b, Operation *op, ArrayRef<Value> resultGradients,
                                     function_ref<bool(Value)> isActive, Accumulate accumulate) {
-  Value g = resultGradients[0];
-  GradientBuilder builder{b, op->getLoc(), isActive, accumulate, g};
+  GradientBuilder builder{b,          op->getLoc(),       isActive,
+                          accumulate, resultGradients[0], resultGradients.drop_front()};
   // Dims keep the result's order, as long as the gradient has all of them.
   return builder.visit(op);
 }

@@ -4,6 +4,7 @@
 //===----------------------------------------------------------------------===//
 #include "passes/lowering/Kernels.h"
 
+#include "passes/lowering/Attention.h"
 #include "passes/lowering/Generator.h"
 
 #include "mlir/Conversion/ArithToLLVM/ArithToLLVM.h"
@@ -104,12 +105,17 @@ FailureOr<KernelInfo> KernelCompiler::add(FusedOp fused) {
     return known->second;
   KernelInfo &info = known->second;
   info.symbol = "kernel_" + std::to_string(state->known.size() - 1);
-  // A copy that the generator may change.
-  Region copy;
-  IRMapping mapping;
-  fused.getBody().cloneInto(&copy, mapping);
-  Generator generator(copy, fused, *state->module, state->options);
-  if (!generator.generate(info.symbol, info)) {
+  bool made;
+  if (attentionIn(fused)) {
+    made = generateAttention(fused, *state->module, state->options, info.symbol, info);
+  } else {
+    // A copy that the generator may change.
+    Region copy;
+    IRMapping mapping;
+    fused.getBody().cloneInto(&copy, mapping);
+    made = Generator(copy, fused, *state->module, state->options).generate(info.symbol, info);
+  }
+  if (!made) {
     if (Operation *half = state->module->lookupSymbol(info.symbol))
       half->erase();
     state->known.erase(known);

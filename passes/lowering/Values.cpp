@@ -364,24 +364,8 @@ Value Generator::evalRandom(RandomOp op, const Coordinates &coordinates, Scope *
   } else {
     linear = vectorOf(at, sum);
   }
-  VectorMath m(at, loc);
-  bool vector = isa<VectorType>(linear.getType());
-  auto spread = [&](Value x) { return vector ? splat(at, x) : x; };
-  Value c0 = arith::TruncIOp::create(at, loc, shaped(linear, i32), linear);
-  Value high = arith::ShRUIOp::create(at, loc, linear, m.integer(linear, 32));
-  Value c1 = arith::TruncIOp::create(at, loc, shaped(linear, i32), high);
-  Value c2 = m.integer(c0, static_cast<int64_t>(op.getSite()));
-  Value c3 = spread(resize(words[2], i32));
-  Value seed = resize(words[0], i64);
-  Value seedLow = resize(seed, i32);
-  Value seedHigh = resize(arith::ShRUIOp::create(at, loc, seed, constant(32)), i32);
-  Value spreadHigh = arith::MulIOp::create(at, loc, seedHigh, m.integer(seedHigh, 0x9E3779B9));
-  Value k0 = spread(arith::XOrIOp::create(at, loc, seedLow, spreadHigh));
-  Value k1 = spread(resize(words[1], i32));
-  Value word = m.philox(c0, c1, c2, c3, k0, k1);
-  Value top = arith::ShRUIOp::create(at, loc, word, m.integer(word, 8));
-  Value u = arith::SIToFPOp::create(at, loc, shaped(top, at.getF32Type()), top);
-  return arith::MulFOp::create(at, loc, u, m.number(u, 0x1p-24));
+  return VectorMath(at, loc).uniform(linear, resize(words[0], i64), resize(words[1], i32),
+                                     resize(words[2], i32), static_cast<int64_t>(op.getSite()));
 }
 
 Value Generator::evalPad(PadOp op, const Coordinates &coordinates, Mask mask, Scope *scope) {

@@ -305,3 +305,25 @@ Value VectorMath::philox(Value c0, Value c1, Value c2, Value c3, Value k0, Value
   }
   return c0;
 }
+
+Value VectorMath::uniform(Value index, Value seed, Value step, Value layer, int64_t site) {
+  auto spread = [&](Value x) -> Value {
+    auto vector = dyn_cast<VectorType>(index.getType());
+    if (!vector)
+      return x;
+    auto type = VectorType::get(vector.getShape(), x.getType());
+    return vector::BroadcastOp::create(b, loc, type, x);
+  };
+  auto low = [&](Value x) -> Value {
+    return arith::TruncIOp::create(b, loc, like(x, b.getI32Type()), x);
+  };
+  auto high = [&](Value x) { return low(arith::ShRUIOp::create(b, loc, x, integer(x, 32))); };
+  Value c0 = low(index), c1 = high(index), c2 = integer(c0, site), c3 = spread(layer);
+  Value top = high(seed);
+  Value spreadTop = arith::MulIOp::create(b, loc, top, integer(top, 0x9E3779B9));
+  Value k0 = spread(arith::XOrIOp::create(b, loc, low(seed), spreadTop)), k1 = spread(step);
+  Value word = philox(c0, c1, c2, c3, k0, k1);
+  Value bits = arith::ShRUIOp::create(b, loc, word, integer(word, 8));
+  Value u = arith::SIToFPOp::create(b, loc, like(bits, b.getF32Type()), bits);
+  return mul(u, number(u, 0x1p-24));
+}

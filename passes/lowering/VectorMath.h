@@ -46,6 +46,11 @@ public:
   mlir::Value philox(mlir::Value c0, mlir::Value c1, mlir::Value c2, mlir::Value c3, mlir::Value k0,
                      mlir::Value k1);
 
+  /// The number of `cleave.random`, f32 in [0, 1). index: i64, lanes or one; seed: i64;
+  /// step, layer: i32.
+  mlir::Value uniform(mlir::Value index, mlir::Value seed, mlir::Value step, mlir::Value layer,
+                      int64_t site);
+
 private:
   mlir::Value add(mlir::Value x, mlir::Value y);
   mlir::Value sub(mlir::Value x, mlir::Value y);

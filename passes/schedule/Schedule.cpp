@@ -128,8 +128,13 @@ static void wrap(Operation *op) {
                    : isa<ScatterAddOp>(op)                               ? "scatter"
                                                                          : "rows";
   SmallVector<Value> inputs;
+  // Constants go along, but tensors that attention reads as memory.
+  auto goesAlong = [&](Value operand) {
+    return operand.getDefiningOp<ConstantOp>() &&
+           (kind != "attention" || tensorOf(operand).getRank() == 0);
+  };
   for (Value operand : op->getOperands())
-    if (!operand.getDefiningOp<ConstantOp>() && !llvm::is_contained(inputs, operand))
+    if (!goesAlong(operand) && !llvm::is_contained(inputs, operand))
       inputs.push_back(operand);
   auto fused =
       FusedOp::create(b, op->getLoc(), op->getResultTypes(), inputs, b.getStringAttr(kind));
@@ -141,9 +146,8 @@ static void wrap(Operation *op) {
   for (Value input : inputs)
     inside.map(input, body->addArgument(input.getType(), op->getLoc()));
   for (Value operand : op->getOperands())
-    if (auto number = operand.getDefiningOp<ConstantOp>())
-      if (!inside.contains(operand))
-        b.clone(*number, inside);
+    if (goesAlong(operand) && !inside.contains(operand))
+      b.clone(*operand.getDefiningOp(), inside);
   op->remove();
   b.insert(op);
   for (OpOperand &operand : op->getOpOperands())
@@ -460,6 +464,8 @@ LogicalResult Scheduler::emit(Operation *op, Frame &frame) {
 }
 
 static bool isOfAttention(Operation *op) {
+  if (isa<AttentionOp, AttentionGradOp>(op))
+    return true;
   auto part = op->getAttrOfType<StringAttr>(kPart);
   return part && part.getValue() == "attention";
 }

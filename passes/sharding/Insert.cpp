@@ -122,7 +122,7 @@ double Inserter::costOf(ShardableOpInterface op, const ShardingRule &rule, int a
     double bytes = bytesOf(tensorOf(op->getResult(r))) * share;
     if (wantedThere)
       continue;
-    if (rule.factors[factor].kind != FactorKind::Parallel)
+    if (rule.leavesUnreduced(factor, r))
       cost += bytes * (wantedSomewhere ? 1 : 2); // reduce-scatter, else all-reduce
     else if (onFactor)
       cost += bytes / (wantedSomewhere ? p : 1); // all-to-all, else all-gather
@@ -233,10 +233,11 @@ LogicalResult Inserter::shardable(ShardableOpInterface op) {
       why = opText(op) + " needs it so";
     state.operands.push_back(moved(v, need, op, why));
   }
-  // What the op leaves unreduced.
-  SmallVector<int, 2> unreduced(decision.passed);
+  // What the op leaves unreduced: what passes through it, and what it sums.
+  SmallVector<SmallVector<int, 2>> unreduced(op->getNumResults(), decision.passed);
+  SmallVector<std::string> left(op->getNumResults());
   Reduction kind = decision.passedKind;
-  std::string left;
+  bool any = !decision.passed.empty();
   for (auto [f, atoms] : llvm::enumerate(decision.factors)) {
     const Factor &factor = rule.factors[f];
     if (atoms.empty() || factor.kind == FactorKind::Parallel)
@@ -244,12 +245,16 @@ LogicalResult Inserter::shardable(ShardableOpInterface op) {
     Reduction own = factor.kind == FactorKind::Max   ? Reduction::Max
                     : factor.kind == FactorKind::Min ? Reduction::Min
                                                      : Reduction::Sum;
-    if (!unreduced.empty() && own != kind)
+    if (any && own != kind)
       return op->emitOpError() << "would be left with a " << stringifyReduction(own) << " and a "
                                << stringifyReduction(kind) << " at once";
     kind = own;
-    unreduced.append(atoms);
-    left += (left.empty() ? "" : ", ") + factor.name;
+    any = true;
+    for (unsigned r = 0; r < op->getNumResults(); ++r)
+      if (rule.leavesUnreduced(static_cast<int>(f), r)) {
+        unreduced[r].append(atoms);
+        left[r] += (left[r].empty() ? "" : ", ") + factor.name;
+      }
   }
   for (unsigned r = 0; r < op->getNumResults(); ++r) {
     auto type = cast<NamedTensorType>(op->getResult(r).getType());
@@ -257,7 +262,7 @@ LogicalResult Inserter::shardable(ShardableOpInterface op) {
     made.dims.resize(type.getRank());
     for (auto [d, f] : llvm::enumerate(rule.results[r]))
       made.dims[d] = decision.factors[f];
-    made.unreduced = unreduced;
+    made.unreduced = unreduced[r];
     made.reduction = kind;
     state.types.push_back(type.withSharding(context.toAttr(made)));
   }
@@ -265,13 +270,6 @@ LogicalResult Inserter::shardable(ShardableOpInterface op) {
     if (a.getName() != kSharding)
       state.attributes.push_back(a);
   Operation *made = b.create(state);
-  std::string why;
-  if (!left.empty())
-    why = opText(op) + " over the split " + left + " leaves a partial " +
-          stringifyReduction(kind).str();
-  for (int i : decision.passing)
-    if (why.empty())
-      why = pendingWhy.lookup(op->getOperand(i));
   for (auto [r, old] : llvm::enumerate(op->getResults())) {
     map.map(old, made->getResult(r));
     Sharding have = shardingOf(old), want = wanted(op, r);
@@ -281,6 +279,13 @@ LogicalResult Inserter::shardable(ShardableOpInterface op) {
         settle(old, want, op, "the plan wants it so");
       continue;
     }
+    std::string why;
+    if (!left[r].empty())
+      why = opText(op) + " over the split " + left[r] + " leaves a partial " +
+            stringifyReduction(kind).str();
+    for (int i : decision.passing)
+      if (why.empty())
+        why = pendingWhy.lookup(op->getOperand(i));
     pendingWhy[old] = why;
     // A pending sum goes on only into one user of this block that may take it.
     bool mayWait = false;

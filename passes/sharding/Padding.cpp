@@ -173,8 +173,7 @@ private:
       Pad wanted = Pad::Zero;
       for (auto [d, f] : llvm::enumerate(rule.operands[operand.getOperandNumber()])) {
         const Factor &factor = rule.factors[f];
-        // Ids never point into a table's padding: a factor with an offset is safe.
-        if (factor.kind == FactorKind::Parallel || factor.needsOffset)
+        if (factor.kind == FactorKind::Parallel || factor.lookedUp)
           continue;
         Pad pad = at(operand.get(), d);
         if (pad == Pad::None || pad == neutral(factor.kind))

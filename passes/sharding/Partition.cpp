@@ -101,9 +101,8 @@ void Partitioner::shardable(ShardableOpInterface op) {
   if (split)
     operands.append(starts);
   state.addOperands(operands);
-  if (auto attention = dyn_cast<AttentionOp>(op.getOperation()); attention && split) {
-    SmallVector<int32_t> segments(
-        op->getAttrOfType<DenseI32ArrayAttr>("operandSegmentSizes").asArrayRef());
+  if (auto sizes = op->getAttrOfType<DenseI32ArrayAttr>("operandSegmentSizes"); sizes && split) {
+    SmallVector<int32_t> segments(sizes.asArrayRef()); // offsets are the last operands
     segments.back() = static_cast<int32_t>(starts.size());
     state.attributes.set("operandSegmentSizes", b.getDenseI32ArrayAttr(segments));
   }

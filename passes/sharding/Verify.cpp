@@ -72,12 +72,12 @@ public:
                                  << context.text(expected)
                                  << "}, which this op does not commute with; reduce it first";
     }
-    for (auto [f, factor] : llvm::enumerate(rule.factors))
-      if (factors[f] && factor.kind != FactorKind::Parallel)
-        expected.append(*factors[f]);
-    for (Value r : op->getResults()) {
+    for (auto [i, r] : llvm::enumerate(op->getResults())) {
       Sharding s = context.of(tensorOf(r));
       SmallVector<int, 2> have(s.unreduced), want(expected);
+      for (size_t f = 0; f < rule.factors.size(); ++f)
+        if (factors[f] && rule.leavesUnreduced(static_cast<int>(f), i))
+          want.append(*factors[f]);
       llvm::sort(have);
       llvm::sort(want);
       if (have != want)

@@ -383,12 +383,13 @@ TEST(Gradient, Attention) {
         types = ", L, L, I";
       }
       std::string rate = extra == "random" ? "0.375" : "0.0";
+      std::string sizes = extra == "random" ? ", global_sizes = array<i64: 2, 2, 2, 3, 4>" : "";
       check(args,
             "%r, %lse = cleave.attention %q, %k, %v" + operands +
                 " {query_dim = \"s\", key_dim = \"t\", depth_dim = \"d\", value_dim = \"e\", "
                 "causal = " +
-                causal + ", scale = 0.7 : f64, rate = " + rate +
-                " : f64, path = \"a\", site = 3 : i64} : "
+                causal + ", shift = 1 : i64, scale = 0.7 : f64, rate = " + rate +
+                " : f64, path = \"a\", site = 3 : i64" + sizes + "} : "
                 "(T[b=2, s=3, h=2, g=2, d=2], T[b=2, t=4, h=2, d=2], T[b=2, t=4, h=2, e=3]" +
                 types +
                 ") -> (T[b=2, s=3, h=2, g=2, e=3], T[b=2, s=3, h=2, g=2])\n"

@@ -313,12 +313,20 @@ std::optional<Val> Generator::attend() {
   Names resultDims = joinedWith(batch, {query, "kv", "group", value});
   Names lseDims = joinedWith(batch, {query, "kv", "group"});
   std::string path = "attend" + std::to_string(names++);
+  SmallVector<int64_t> globalSizes;
+  if (!site.empty()) {
+    NamedTensorType all = type(joinedWith(batch, {"kv", "group", query, key}));
+    globalSizes = SmallVector<int64_t>(all.getSizes());
+  }
+  int64_t shift = tensorOf(k.v).sizeOf(key) - tensorOf(q.v).sizeOf(query);
   auto op = AttentionOp::create(b, loc, type(resultDims), type(lseDims), q.v, k.v, v.v, mask, bias,
                                 site, ValueRange{}, b.getStringAttr(query), b.getStringAttr(key),
                                 b.getStringAttr("depth"), b.getStringAttr(value),
-                                b.getBoolAttr(chance(0.5)), b.getF64FloatAttr(0.5),
-                                b.getF64FloatAttr(rate), b.getStringAttr(path),
-                                b.getI64IntegerAttr(cleave::siteHash(StringRef(path))));
+                                b.getBoolAttr(chance(0.5)), b.getI64IntegerAttr(shift),
+                                b.getF64FloatAttr(0.5), b.getF64FloatAttr(rate),
+                                b.getStringAttr(path),
+                                b.getI64IntegerAttr(cleave::siteHash(StringRef(path))),
+                                b.getDenseI64ArrayAttr(globalSizes));
   Val y{op.getResult(), v.bound / (1 - rate)};
   // The output projection, over heads and depth together.
   if (chance(0.7) && !has(batch, "width"))

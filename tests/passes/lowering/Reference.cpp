@@ -4,6 +4,7 @@
 //===----------------------------------------------------------------------===//
 #include "Reference.h"
 
+#include "ir/interpret/Evaluate.h"
 #include "runtime/core/Philox.h"
 
 #include "mlir/IR/Diagnostics.h"
@@ -157,7 +158,31 @@ struct Interpreter {
     return 0;
   }
 
+  /// By its definition in the dialect's interpreter.
+  void runAttention(Operation *op) {
+    std::vector<Array> in, out;
+    for (Value v : op->getOperands()) {
+      auto type = dyn_cast<NamedTensorType>(v.getType());
+      if (!type)
+        in.push_back(Array::ofInts({}, {indices.lookup(v)}));
+      else if (type.isFloat())
+        in.push_back(Array::ofReals(type.getSizes().vec(), values.find(v)->second.data));
+      else
+        in.push_back(Array::ofInts(type.getSizes().vec(), {values.find(v)->second.data.begin(),
+                                                           values.find(v)->second.data.end()}));
+    }
+    std::vector<const Array *> pointers;
+    for (const Array &a : in)
+      pointers.push_back(&a);
+    std::string wrong = evaluate(op, pointers, out);
+    EXPECT_EQ(wrong, "");
+    for (auto [r, a] : llvm::zip_equal(op->getResults(), out))
+      values[r] = {tensorOf(r), a.reals};
+  }
+
   void run(Operation *op) {
+    if (isa<AttentionOp, AttentionGradOp>(op))
+      return runAttention(op);
     auto in = [&](unsigned i) -> const Tensor & { return values.find(op->getOperand(i))->second; };
     Tensor result{tensorOf(op->getResult(0)), {}};
     NamedTensorType type = result.type;
