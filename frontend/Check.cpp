@@ -42,7 +42,7 @@ static const ast::Model *chooseModel(const ast::File &file, const CheckOptions &
   }
   if (!options.model.empty() && !chosen)
     diagnostics.error({}, "the file has no model " + quoted(options.model),
-                      didYouMean(options.model, names));
+                      meantHint(options.model, names));
   else if (file.models.empty() && diagnostics.empty())
     diagnostics.error({}, "the file has no model", "write `model name(...) { ... }`");
   else if (options.model.empty() && known.size() > 1)

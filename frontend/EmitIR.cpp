@@ -78,7 +78,7 @@ public:
         std::vector<std::string> known;
         for (const checked::Function &f : program.functions)
           known.push_back(f.name);
-        std::string hint = didYouMean(name, known);
+        std::string hint = meantHint(name, known);
         return Error{"the model " + quoted(program.model) + " has no function " + quoted(name) +
                      (hint.empty() ? "" : "; " + hint)};
       }
@@ -486,8 +486,7 @@ private:
                                b.getStringAttr(a.depthDim), b.getStringAttr(a.valueDim),
                                b.getBoolAttr(a.causal), b.getI64IntegerAttr(keys - queries),
                                b.getF64FloatAttr(a.scale), b.getF64FloatAttr(drops ? a.rate : 0),
-                               b.getStringAttr(node.site),
-                               b.getI64IntegerAttr(siteHash(node.site)),
+                               b.getStringAttr(node.site), b.getI64IntegerAttr(siteHash(node.site)),
                                b.getDenseI64ArrayAttr(sizes))
         .getResult();
   }

@@ -25,7 +25,7 @@ public:
       } else if (current().is("plan")) {
         plan(result);
       } else {
-        std::string hint = didYouMean(current().text, {"model", "plan"});
+        std::string hint = meantHint(current().text, {"model", "plan"});
         if (hint.empty())
           hint = commentHint();
         if (hint.empty())
@@ -241,7 +241,7 @@ private:
       return "a loop over a dim is `repeat i in dim { ... }`";
     if (word == "let" || word == "var" || word == "val" || word == "const" || word == "auto")
       return "leave out " + quoted(word) + ": `name = value`";
-    std::string near = didYouMean(word, {"param", "part", "repeat", "return"});
+    std::string near = meantHint(word, {"param", "part", "repeat", "return"});
     return near.empty() && (peek(1).is("(") || peek(1).is("."))
                ? "a value that is used has a name: `y = " + word + "...`"
                : near;
@@ -379,7 +379,7 @@ private:
     if (hint.empty() && (current().is("def") || current().is("function")))
       hint = "did you mean `fn`?";
     if (hint.empty())
-      hint = didYouMean(current().text, {"free", "dim", "param", "part", "block", "fn", "weights"});
+      hint = meantHint(current().text, {"free", "dim", "param", "part", "block", "fn", "weights"});
     if (hint.empty() && (current().is("shard") || current().is("at")))
       hint = "that stands in a plan";
     if (hint.empty() && peek(1).is("="))
@@ -535,7 +535,7 @@ private:
         return false;
       pin.rule.range = join(pin.rule.range, previousRange());
     } else if (!current().is("shard")) {
-      return fail("`shard` or `replicate`", didYouMean(current().text, {"shard", "replicate"}));
+      return fail("`shard` or `replicate`", meantHint(current().text, {"shard", "replicate"}));
     } else if (!planRule(pin.rule)) {
       return false;
     }

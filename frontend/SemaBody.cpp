@@ -525,7 +525,7 @@ Operand Checker::evalName(const ast::Expr &e) {
   for (const Hyperparameter &hyper : program.hyperparameters)
     known.push_back(hyper.name);
   known.insert(known.end(), {"true", "false"});
-  return fail(e.range, "nothing here is called " + quoted(name), didYouMean(name, known));
+  return fail(e.range, "nothing here is called " + quoted(name), meantHint(name, known));
 }
 
 bool Checker::resolvePart(const ast::Expr &e, InstanceRef &out) {
@@ -682,7 +682,7 @@ Operand Checker::evalCall(const ast::Expr &e) {
       {"log_softmax", "write `log(softmax(x, over = dim))`, or `cross_entropy(logits, labels)`"}};
   auto other = elsewhere.find(name);
   return fail(callee.range, "no function or part is called " + quoted(name),
-              other != elsewhere.end() ? other->second : didYouMean(name, known));
+              other != elsewhere.end() ? other->second : meantHint(name, known));
 }
 
 /// A value of the declared type, so that checking can go on after a fault.

@@ -85,7 +85,7 @@ bool Checker::arguments(const ast::Expr &call, const std::string &callee, size_t
       continue;
     }
     if (std::find(named.begin(), named.end(), item.name.text) == named.end()) {
-      std::string hint = didYouMean(item.name.text, named);
+      std::string hint = meantHint(item.name.text, named);
       if (hint.empty()) {
         hint = named.empty() ? "it has no options" : "its options:";
         for (const std::string &option : named)

@@ -143,7 +143,7 @@ std::optional<Setting> Checker::number(const ast::Expr &e, const Instance &conte
     for (const auto &[name, value] : context.statics)
       known.push_back(name);
     diagnostics.error(e.range, "no hyperparameter or dim is called " + quoted(e.text),
-                      didYouMean(e.text, known));
+                      meantHint(e.text, known));
     return std::nullopt;
   }
   case ExprKind::Unary: {
@@ -226,7 +226,7 @@ void Checker::hyperparameters() {
       diagnostics.error({},
                         flag + ": the model " + quoted(source->name.text) +
                             " has no hyperparameter " + quoted(name),
-                        didYouMean(name, known));
+                        meantHint(name, known));
   }
   for (const ast::Hyper &hyper : source->hypers) {
     const std::string &name = hyper.name.text;
@@ -312,7 +312,7 @@ void Checker::dims() {
       diagnostics.error({},
                         "the model " + quoted(source->name.text) + " has no free dim " +
                             quoted(name) + ", whose size is given as " + std::to_string(size),
-                        didYouMean(name, freeNames));
+                        meantHint(name, freeNames));
   int64_t invented = 2;
   for (const ast::Dim &d : source->dims) {
     if (diagnostics.full())
@@ -412,7 +412,7 @@ void Checker::unknownDim(const ast::Name &name, const Instance &context) {
   for (const auto &[static_, value] : context.statics)
     if (value.isDim)
       known.push_back(static_);
-  std::string hint = didYouMean(name.text, known);
+  std::string hint = meantHint(name.text, known);
   if (hint.empty())
     hint = "declare it: `free " + printable(name.text) + "` or `dim " + printable(name.text) +
            " = ...`";
@@ -496,7 +496,7 @@ std::optional<TensorType> Checker::type(const ast::Type &type, const Instance &c
       std::string hint =
           other != elsewhere.end()
               ? "did you mean " + quoted(other->second) + "?"
-              : didYouMean(type.element, {"f32", "f64", "bf16", "f16", "i1", "i32", "i64"});
+              : meantHint(type.element, {"f32", "f64", "bf16", "f16", "i1", "i32", "i64"});
       if (!type.hasDims && dimIndex.count(type.element))
         hint = "dims stand in brackets: `[" + type.element + "]`";
       diagnostics.error(type.elementRange, "no element type is called " + quoted(type.element),

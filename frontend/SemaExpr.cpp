@@ -77,7 +77,7 @@ Operand Checker::evalInner(const ast::Expr &e) {
     known.push_back(name);
   return fail(e.opRange,
               "the part " + quoted(base.instance->path) + " has no param " + quoted(e.text),
-              didYouMean(e.text, known));
+              meantHint(e.text, known));
 }
 
 Operand Checker::evalUnary(const ast::Expr &e) {

@@ -27,7 +27,7 @@ std::optional<Init> Checker::initialiser(const ast::Param &param, const Instance
   const ast::Expr &head = e.kind == ast::ExprKind::Call ? *e.children[0] : e;
   if (head.kind != ast::ExprKind::Name ||
       std::find(known.begin(), known.end(), head.text) == known.end()) {
-    std::string hint = head.kind == ast::ExprKind::Name ? didYouMean(head.text, known) : "";
+    std::string hint = head.kind == ast::ExprKind::Name ? meantHint(head.text, known) : "";
     if (hint.empty())
       hint = "normal(deviation), zeros, ones, uniform(low, high) or constant(c)";
     diagnostics.error(head.range, "expected an initialiser", hint);
@@ -187,7 +187,7 @@ bool Checker::bindNorm(Instance &instance, const Instance &outer, const ast::Par
       continue;
     }
     if (!item.name.text.empty()) {
-      std::string hint = didYouMean(item.name.text, {"epsilon"});
+      std::string hint = meantHint(item.name.text, {"epsilon"});
       diagnostics.error(item.name.range,
                         quoted(part.block.text) + " has no argument " + quoted(item.name.text),
                         hint.empty() ? usage : hint);
@@ -224,7 +224,7 @@ bool Checker::bindBlock(Instance &instance, const Instance &outer, const ast::Pa
       known.push_back(name);
     std::string hint = functions.count(part.block.text) ? "a function has no parts: call it" : "";
     diagnostics.error(part.block.range, "no block is called " + quoted(part.block.text),
-                      hint.empty() ? didYouMean(part.block.text, known) : hint);
+                      hint.empty() ? meantHint(part.block.text, known) : hint);
     return false;
   }
   const ast::Function &block = *it->second;
@@ -277,7 +277,7 @@ bool Checker::bindBlock(Instance &instance, const Instance &outer, const ast::Pa
       diagnostics.error(item.name.range,
                         "the block " + quoted(block.name.text) + " has no hyperparameter " +
                             quoted(name),
-                        didYouMean(name, known));
+                        meantHint(name, known));
       return false;
     }
     if (!bind(name, *item.value, outer))

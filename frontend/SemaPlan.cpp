@@ -26,7 +26,7 @@ void Checker::plans(const std::vector<ast::Plan> &plans, const std::vector<std::
     }
     if (std::find(models.begin(), models.end(), p.model.text) == models.end())
       diagnostics.error(p.model.range, "no model is called " + quoted(p.model.text),
-                        didYouMean(p.model.text, models));
+                        meantHint(p.model.text, models));
     else if (p.model.text == program.model)
       plan(p);
   }
@@ -40,7 +40,7 @@ bool Checker::knownAxis(const ast::Name &axis, const Plan &plan, std::set<std::s
     used.insert(axis.text);
     return true;
   }
-  std::string hint = didYouMean(axis.text, known);
+  std::string hint = meantHint(axis.text, known);
   if (hint.empty())
     hint = "add it to the mesh: `on (..., " + printable(axis.text) + ")`";
   diagnostics.error(axis.range, "the plan's mesh has no axis " + quoted(axis.text), hint);
@@ -169,7 +169,7 @@ void Checker::plan(const ast::Plan &p) {
     pin.isParam = std::any_of(program.params.begin(), program.params.end(),
                               [&](const Param &param) { return param.path == entry.path; });
     if (!pin.isParam && !valueNames.count(entry.path)) {
-      std::string hint = didYouMean(entry.path, names);
+      std::string hint = meantHint(entry.path, names);
       if (hint.empty())
         hint =
             "a value's name is its function's or part's, a dot, and its own: `forward.x`, `body.h`";
@@ -245,7 +245,7 @@ void Checker::planSettings() {
       plan = &p;
   }
   if (!plan) {
-    std::string hint = didYouMean(options.plan, known);
+    std::string hint = meantHint(options.plan, known);
     if (hint.empty()) {
       hint = "the plans are";
       for (const std::string &name : known)
@@ -267,7 +267,7 @@ void Checker::planSettings() {
     if (axis == axes.end())
       diagnostics.error({},
                         flag + ": the plan " + quoted(plan->name) + " has no axis " + quoted(name),
-                        didYouMean(name, axes));
+                        meantHint(name, axes));
     else if (!seen.insert(name).second)
       diagnostics.error({}, flag + ": the axis " + quoted(name) + " is given twice");
     else if (size < 1 || size > 65536)
@@ -374,7 +374,7 @@ bool Checker::weightSource(const ast::Expr &e, WeightEntry &out) {
       fail(step->opRange,
            (instance->path.empty() ? "the model" : "the part " + quoted(instance->path)) +
                " has no param " + quoted(step->text),
-           didYouMean(step->text, known));
+           meantHint(step->text, known));
       return false;
     }
     if (param->second == UINT32_MAX)

@@ -114,7 +114,7 @@ std::string nearest(std::string_view word, const std::vector<std::string> &candi
   return best;
 }
 
-std::string didYouMean(std::string_view word, const std::vector<std::string> &candidates) {
+std::string meantHint(std::string_view word, const std::vector<std::string> &candidates) {
   std::string match = nearest(word, candidates);
   return match.empty() ? match : "did you mean " + quoted(match) + "?";
 }

@@ -99,7 +99,7 @@ private:
 /// The candidate that is most like `word`, or empty when none is near.
 std::string nearest(std::string_view word, const std::vector<std::string> &candidates);
 /// "did you mean `x`?", or empty.
-std::string didYouMean(std::string_view word, const std::vector<std::string> &candidates);
+std::string meantHint(std::string_view word, const std::vector<std::string> &candidates);
 /// The bytes as valid, printable UTF-8: others become `\xNN`.
 std::string printable(std::string_view bytes);
 /// `text` in backquotes, shortened when it is long.

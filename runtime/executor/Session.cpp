@@ -23,6 +23,7 @@
 #include <fmt/format.h>
 #include <limits>
 #include <mutex>
+#include <new>
 #include <set>
 #include <thread>
 
@@ -121,6 +122,9 @@ struct Session::State {
         outcome = (*mine)(*ranks[index]);
         if (!outcome && outcome.error().fault != Fault::User)
           comm.fail(outcome.error().message);
+      } catch (const std::bad_alloc &) {
+        comm.fail("out of memory");
+        outcome = comm.check();
       } catch (const std::exception &problem) {
         comm.fail(problem.what());
         outcome = comm.check();

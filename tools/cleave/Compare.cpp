@@ -17,12 +17,9 @@ namespace {
 
 struct CompareOptions : CommonOptions {
   std::string plans, data;
-  OptimizerSettings optimizer;
-  double lr = 0;
+  OptimizerChoice optimizer;
   int64_t steps = 20;
   bool losses = false;
-
-  double rate() const { return lr > 0 ? lr : optimizer.kind == "sgd" ? 0.1 : 1e-3; }
 };
 
 /// One plan at work.
@@ -80,7 +77,7 @@ Result<Contender> Comparison::prepare(const Source &source, const Sizes &sizes,
     return status.error();
   CompileOptions options;
   options.entries = {{o.function, EntryPoint::Kind::TrainStep, true}};
-  options.optimizer = o.optimizer;
+  options.optimizer = o.optimizer.settings;
   auto built = build(*program, plan, o.elementType(), std::move(options), progress);
   if (!built)
     return Error{fmt::format("plan {}: {}", plan, built.error().message), built.error().fault};
@@ -117,8 +114,8 @@ Status Comparison::race() {
       // Each plan goes first as often as the others.
       Contender &c = contenders[(i + static_cast<size_t>(step)) % contenders.size()];
       const Program &program = c.built.program(c.program);
-      auto result =
-          c.session->run(program.name, inputs, scalarsOf(program, o.seed, step, o.rate()));
+      auto result = c.session->run(program.name, inputs,
+                                   scalarsOf(program, o.seed, step, o.optimizer.rate()));
       if (!result) {
         progress.clear();
         Error error = explainRange(result.error());
@@ -195,7 +192,7 @@ void Comparison::print() const {
   const Program &program = contenders[0].built.program(contenders[0].program);
   out(fmt::format("{}: {} params, {}, {} steps of {} under each plan, interleaved, {}\n\n",
                   first.model, countText(plannedMemory(first, program).paramElements),
-                  sizesText(program.dims), o.steps, o.optimizer.kind,
+                  sizesText(program.dims), o.steps, o.optimizer.settings.kind,
                   o.data.empty() ? "random inputs" : "on " + o.data));
   printLosses();
   for (size_t i = 1; i < contenders.size(); ++i) {
@@ -371,12 +368,8 @@ void addCompare(Commands &commands) {
       ->check(wholeNumber(1, 1LL << 31))
       ->type_name("N");
   addSizes(app, *o);
-  app->add_option("--optimizer", o->optimizer.kind, "adamw or sgd (adamw)")
-      ->check(oneOf({"adamw", "sgd"}))
-      ->type_name("WORD");
-  app->add_option("--lr", o->lr, "learning rate (adamw: 0.001, sgd: 0.1)")
-      ->check(realNumber(1e-12, 1e6))
-      ->type_name("X");
+  addOptimizer(app, o->optimizer);
+  addRate(app, o->optimizer);
   app->add_flag("--losses", o->losses, "print the loss of every step");
   addModel(app, *o);
   addSeed(app, *o);

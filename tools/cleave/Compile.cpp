@@ -16,7 +16,7 @@ namespace {
 struct CompileCommand : CommonOptions {
   std::vector<std::string> kinds;
   std::string emit;
-  OptimizerSettings optimizer;
+  OptimizerChoice optimizer;
   bool training = false, remarks = false, noFuse = false;
 };
 
@@ -61,13 +61,16 @@ Status runCompile(const CompileCommand &o) {
   if (!program)
     return program.error();
   CompileOptions options;
-  options.optimizer = o.optimizer;
+  options.optimizer = o.optimizer.settings;
   options.fuse = !o.noFuse;
   options.entries.clear();
   auto kinds =
       parseList("--kind", o.kinds.empty() ? "train" : fmt::format("{}", fmt::join(o.kinds, ",")));
   if (!kinds)
     return kinds.error();
+  bool trains = std::find(kinds->begin(), kinds->end(), "train") != kinds->end();
+  if (auto status = o.optimizer.check(trains); !status)
+    return status;
   for (const std::string &kind : *kinds) {
     EntryPoint entry;
     // The function of a kind, unless one is named.
@@ -154,16 +157,8 @@ void addCompile(Commands &commands) {
       ->check(oneOf({"ast", "ir", "grad", "sharded", "fused", "scheduled", "llvm"}))
       ->type_name("STAGE");
   addSizes(app, *o);
-  app->add_option("--optimizer", o->optimizer.kind, "adamw or sgd (adamw)")
-      ->check(oneOf({"adamw", "sgd"}))
-      ->type_name("WORD");
-  app->add_option("--momentum", o->optimizer.momentum, "of sgd (0)")
-      ->check(realNumber(0, 1))
-      ->type_name("X");
-  app->add_option("--decay", o->optimizer.decay, "of adamw, decoupled (0.01)")
-      ->check(realNumber(0, 1e3))
-      ->type_name("X");
-  app->add_flag("--decay-all", o->optimizer.decayAll, "decay norms and biases too");
+  addOptimizer(app, o->optimizer);
+  addOptimizerSettings(app, o->optimizer);
   app->add_flag("--training", o->training, "dropout is active in forward and grads too");
   app->add_flag("--no-fuse", o->noFuse, "one kernel for each op");
   app->add_flag("--remarks", o->remarks, "print the compiler's decisions on stderr");

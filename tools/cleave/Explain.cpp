@@ -17,7 +17,7 @@ namespace {
 
 struct ExplainOptions : CommonOptions {
   std::string kind = "train";
-  OptimizerSettings optimizer;
+  OptimizerChoice optimizer;
 };
 
 /// "file:line:column": file and line.
@@ -94,8 +94,14 @@ std::string programName(const ExplainOptions &o) {
 }
 
 Result<Built> compileOrRead(const ExplainOptions &o) {
-  if (isExecutable(o))
+  if (isExecutable(o)) {
+    if (o.optimizer.given("--optimizer"))
+      return Error{fmt::format(
+          "--optimizer cannot be changed: '{}' is an executable, compiled already", o.file)};
     return readBuilt(o);
+  }
+  if (auto status = o.optimizer.check(o.kind == "train"); !status)
+    return status.error();
   auto source = Source::open(o);
   if (!source)
     return source.error();
@@ -112,7 +118,7 @@ Result<Built> compileOrRead(const ExplainOptions &o) {
     if (auto status = requireScalar(*program, **function); !status)
       return status.error();
   CompileOptions options;
-  options.optimizer = o.optimizer;
+  options.optimizer = o.optimizer.settings;
   options.entries = {{o.function,
                       o.kind == "train"   ? EntryPoint::Kind::TrainStep
                       : o.kind == "grads" ? EntryPoint::Kind::Gradients
@@ -192,9 +198,7 @@ void addExplain(Commands &commands) {
   app->add_option("--kind", o->kind, "train, grads or forward (train)")
       ->check(oneOf({"train", "grads", "forward"}))
       ->type_name("WORD");
-  app->add_option("--optimizer", o->optimizer.kind, "adamw or sgd (adamw)")
-      ->check(oneOf({"adamw", "sgd"}))
-      ->type_name("WORD");
+  addOptimizer(app, o->optimizer);
   addSizes(app, *o);
   addModel(app, *o);
   addOutput(app, *o);

@@ -141,6 +141,46 @@ void addThreads(CLI::App *app, CommonOptions &o) {
       ->type_name("N");
 }
 
+void addOptimizer(CLI::App *app, OptimizerChoice &o) {
+  o.app = app;
+  app->add_option("--optimizer", o.settings.kind, "adamw or sgd (adamw)")
+      ->check(oneOf({"adamw", "sgd"}))
+      ->type_name("WORD");
+}
+
+void addRate(CLI::App *app, OptimizerChoice &o) {
+  app->add_option("--lr", o.lr, "learning rate (adamw: 0.001, sgd: 0.1)")
+      ->check(realNumber(1e-12, 1e6))
+      ->type_name("X");
+}
+
+void addOptimizerSettings(CLI::App *app, OptimizerChoice &o) {
+  app->add_option("--momentum", o.settings.momentum, "of sgd (0)")
+      ->check(realNumber(0, 1))
+      ->type_name("X");
+  app->add_option("--decay", o.settings.decay, "of adamw, decoupled (0.01)")
+      ->check(realNumber(0, 1e3))
+      ->type_name("X");
+  app->add_flag("--decay-all", o.settings.decayAll, "decay norms and biases too");
+}
+
+bool OptimizerChoice::given(const std::string &option) const {
+  return app && app->get_option_no_throw(option) && app->count(option) > 0;
+}
+
+Status OptimizerChoice::check(bool trains) const {
+  for (const char *option : {"--optimizer", "--momentum", "--decay", "--decay-all"})
+    if (!trains && given(option))
+      return Error{fmt::format("{} belongs to --kind train", option)};
+  bool sgd = settings.kind == "sgd";
+  if (!sgd && given("--momentum"))
+    return Error{"--momentum belongs to --optimizer sgd"};
+  for (const char *option : {"--decay", "--decay-all"})
+    if (sgd && given(option))
+      return Error{fmt::format("{} belongs to --optimizer adamw", option)};
+  return {};
+}
+
 void addOutput(CLI::App *app, CommonOptions &o) {
   app->add_flag("--json", o.json, "machine-readable output on stdout");
   app->add_flag("--quiet", o.quiet, "results only, no progress and no notes");

@@ -8,6 +8,7 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "passes/Compile.h"
 #include "runtime/core/DType.h"
 #include "runtime/core/Result.h"
 
@@ -33,6 +34,20 @@ struct CommonOptions {
   DType elementType() const { return dtype == "f64" ? DType::F64 : DType::F32; }
 };
 
+/// The optimizer of a training step, as the command line has it.
+struct OptimizerChoice {
+  OptimizerSettings settings;
+  double lr = 0; ///< 0: the optimizer's own
+
+  /// Fails if an option belongs to the other optimizer, or if one is given and nothing is trained.
+  Status check(bool trains = true) const;
+  /// Whether the user wrote the option.
+  bool given(const std::string &option) const;
+  double rate() const { return rate(settings.kind); }
+  double rate(std::string_view kind) const { return lr > 0 ? lr : kind == "sgd" ? 0.1 : 1e-3; }
+  const CLI::App *app = nullptr;
+};
+
 /// The program's commands, each with what it does once its options are read.
 struct Commands {
   CLI::App &app;
@@ -53,7 +68,10 @@ void addSizes(CLI::App *app, CommonOptions &o); ///< --batch --seq --dim
 void addFunction(CLI::App *app, CommonOptions &o, const std::string &fallback);
 void addSeed(CLI::App *app, CommonOptions &o);
 void addThreads(CLI::App *app, CommonOptions &o);
-void addOutput(CLI::App *app, CommonOptions &o); ///< --json --quiet
+void addOutput(CLI::App *app, CommonOptions &o);              ///< --json --quiet
+void addOptimizer(CLI::App *app, OptimizerChoice &o);         ///< --optimizer
+void addRate(CLI::App *app, OptimizerChoice &o);              ///< --lr
+void addOptimizerSettings(CLI::App *app, OptimizerChoice &o); ///< --momentum --decay --decay-all
 
 /// "; did you mean 'x'?" or nothing, for the end of a message.
 std::string meant(const std::string &word, const std::vector<std::string> &candidates);

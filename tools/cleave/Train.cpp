@@ -20,10 +20,7 @@ namespace {
 
 struct TrainOptions : CommonOptions {
   std::string data, tokenizer = "bytes", weights;
-  OptimizerSettings optimizer;
-  double lr = 0;                 ///< 0: the optimizer's own
-  const CLI::App *app = nullptr; ///< what was given, and not left as it is
-  bool given(const std::string &option) const { return app && app->count(option) > 0; }
+  OptimizerChoice optimizer;
   int64_t steps = 100, every = 1;
   bool dryRun = false, profile = false;
 };
@@ -152,17 +149,13 @@ private:
 Result<Built> Training::compileOrRead() {
   if (isExecutable(o)) {
     for (const char *option : {"--fn", "--optimizer", "--momentum", "--decay", "--decay-all"})
-      if (o.given(option))
+      if (o.optimizer.given(option))
         return Error{fmt::format("{} cannot be changed: '{}' is an executable, compiled already",
                                  option, o.file)};
     return readBuilt(o);
   }
-  bool sgd = o.optimizer.kind == "sgd";
-  if (!sgd && o.given("--momentum"))
-    return Error{"--momentum belongs to --optimizer sgd"};
-  for (const char *option : {"--decay", "--decay-all"})
-    if (sgd && o.given(option))
-      return Error{fmt::format("{} belongs to --optimizer adamw", option)};
+  if (auto status = o.optimizer.check(); !status)
+    return status.error();
   auto source = Source::open(o);
   if (!source)
     return source.error();
@@ -179,7 +172,7 @@ Result<Built> Training::compileOrRead() {
     return scalar.error();
   CompileOptions options;
   options.entries = {{o.function, EntryPoint::Kind::TrainStep, true}};
-  options.optimizer = o.optimizer;
+  options.optimizer = o.optimizer.settings;
   return build(*program, o.plan, o.elementType(), std::move(options), progress);
 }
 
@@ -346,8 +339,8 @@ Status Training::run() {
     return built.error();
   // An executable was compiled for one optimizer: the default is that one's.
   auto optimizer = built->executable->settings.find("optimizer");
-  bool sgd = optimizer != built->executable->settings.end() && optimizer->second == "sgd";
-  rate = o.lr > 0 ? o.lr : sgd ? 0.1 : 1e-3;
+  bool known = optimizer != built->executable->settings.end();
+  rate = o.optimizer.rate(known ? optimizer->second : o.optimizer.settings.kind);
   auto number = built->find("train_step", o);
   if (!number)
     return number.error();
@@ -414,20 +407,9 @@ void addTrain(Commands &commands) {
       ->check(wholeNumber(1, 1LL << 31))
       ->type_name("N");
   addSizes(app, *o);
-  o->app = app;
-  app->add_option("--optimizer", o->optimizer.kind, "adamw or sgd (adamw)")
-      ->check(oneOf({"adamw", "sgd"}))
-      ->type_name("WORD");
-  app->add_option("--lr", o->lr, "learning rate (adamw: 0.001, sgd: 0.1)")
-      ->check(realNumber(1e-12, 1e6))
-      ->type_name("X");
-  app->add_option("--momentum", o->optimizer.momentum, "of sgd (0)")
-      ->check(realNumber(0, 1))
-      ->type_name("X");
-  app->add_option("--decay", o->optimizer.decay, "of adamw, decoupled (0.01)")
-      ->check(realNumber(0, 1e3))
-      ->type_name("X");
-  app->add_flag("--decay-all", o->optimizer.decayAll, "decay norms and biases too");
+  addOptimizer(app, o->optimizer);
+  addRate(app, o->optimizer);
+  addOptimizerSettings(app, o->optimizer);
   app->add_option("--weights", o->weights, "start from these weights")->type_name("FILE");
   app->add_option("--out", o->out, "folder for weights.safetensors and metrics.jsonl")
       ->type_name("DIR");

@@ -25,8 +25,24 @@ func.func @rules(%x: !cleave.tensor<f32 [b=2, s=3, k=4]>, %w: !cleave.tensor<f32
   // CHECK: rule: b=2 offset, k=4 offset | [] x [] x [] -> [b, k]
   %9 = cleave.random "site" seed %seed step %seed layer %layer {site = 1 : i64, global_sizes = array<i64: 2, 4>} : (!cleave.tensor<i64>, !cleave.tensor<i64>, !cleave.tensor<i32>) -> !cleave.tensor<f32 [b=2, k=4]>
   // Rounding does not commute with a sum.
-  // CHECK: rule: b=2, s=3, k=4 | [b, s, k] -> [b, s, k]
-  // CHECK-NOT: passes
+  // CHECK: rule: b=2, s=3, k=4 | [b, s, k] -> [b, s, k]{{ *$}}
   %10 = cleave.cast %x : !cleave.tensor<f32 [b=2, s=3, k=4]> -> !cleave.tensor<bf16 [b=2, s=3, k=4]>
+  return
+}
+
+// Attention needs keys and depth whole. Its gradients of k and v are sums over the queries and over the group, which
+// these lack: only there a split leaves a partial sum.
+func.func @attention(%q: !cleave.tensor<f32 [b=2, s=3, h=2, g=4, d=6]>, %k: !cleave.tensor<f32 [b=2, t=5, h=2, d=6]>,
+                     %v: !cleave.tensor<f32 [b=2, t=5, h=2, e=7]>, %dy: !cleave.tensor<f32 [b=2, s=3, h=2, g=4, e=7]>) {
+  // CHECK: rule: s=3 offset, t=5 partial, d=6 partial, e=7, b=2, h=2, g=4 | [b, s, h, g, d] x [b, t, h, d] x [b, t, h, e] -> [b, s, h, g, e], [b, s, h, g]
+  %y, %l = cleave.attention %q, %k, %v {query_dim = "s", key_dim = "t", depth_dim = "d", value_dim = "e", causal = true, scale = 1.0 : f64, rate = 0.0 : f64, path = "a", site = 1 : i64}
+      : (!cleave.tensor<f32 [b=2, s=3, h=2, g=4, d=6]>, !cleave.tensor<f32 [b=2, t=5, h=2, d=6]>, !cleave.tensor<f32 [b=2, t=5, h=2, e=7]>)
+      -> (!cleave.tensor<f32 [b=2, s=3, h=2, g=4, e=7]>, !cleave.tensor<f32 [b=2, s=3, h=2, g=4]>)
+  // CHECK: rule: s=3 sum, t=5 partial, d=6 partial, e=7 sum, b=2, h=2, g=4 sum |
+  // CHECK-SAME: -> [b, s, h, g, d], [b, t, h, d], [b, t, h, e] | sum passes {5}
+  %dq, %dk, %dv = cleave.attention_grad %q, %k, %v output %y, %l gradient %dy {query_dim = "s", key_dim = "t", depth_dim = "d", value_dim = "e", causal = false, scale = 1.0 : f64, rate = 0.0 : f64, path = "a", site = 1 : i64}
+      : (!cleave.tensor<f32 [b=2, s=3, h=2, g=4, d=6]>, !cleave.tensor<f32 [b=2, t=5, h=2, d=6]>, !cleave.tensor<f32 [b=2, t=5, h=2, e=7]>,
+         !cleave.tensor<f32 [b=2, s=3, h=2, g=4, e=7]>, !cleave.tensor<f32 [b=2, s=3, h=2, g=4]>, !cleave.tensor<f32 [b=2, s=3, h=2, g=4, e=7]>)
+      -> (!cleave.tensor<f32 [b=2, s=3, h=2, g=4, d=6]>, !cleave.tensor<f32 [b=2, t=5, h=2, d=6]>, !cleave.tensor<f32 [b=2, t=5, h=2, e=7]>)
   return
 }
