@@ -150,6 +150,7 @@ private:
     kept.setSymName(name);
   }
 
+  void listFusion(Block &block, const FusionPlan &plan);
   Status compileEntry(const EntryPoint &entry);
   Status finish();
 
@@ -162,6 +163,46 @@ private:
   Provider provider;
   CompileResult result;
 };
+
+void Pipeline::listFusion(Block &block, const FusionPlan &plan) {
+  int64_t times = 1;
+  for (Operation *op = block.getParentOp(); op; op = op->getParentOp())
+    if (auto repeat = dyn_cast<RepeatOp>(op))
+      times *= static_cast<int64_t>(repeat.getCount());
+  auto bytesOf = [](Value v) -> int64_t {
+    auto type = dyn_cast<NamedTensorType>(v.getType());
+    return type ? type.getNumElements() * type.getElementBytes() : 0;
+  };
+  auto labelOfGroup = [](const Group &g) {
+    SmallVector<Operation *> ops;
+    if (g.product)
+      ops.push_back(const_cast<ContractOp &>(g.product));
+    ops.append(g.ops);
+    return labelOf(ops);
+  };
+  for (const Group &g : plan.groups) {
+    FusionEntry entry;
+    entry.loops = cleave::toString(g.kind).str();
+    entry.what = labelOfGroup(g);
+    for (Value v : g.inputs)
+      entry.bytes += bytesOf(v);
+    for (Value v : g.outputs)
+      entry.bytes += bytesOf(v);
+    entry.times = times;
+    result.fusion.push_back(std::move(entry));
+  }
+  for (BareProduct p : plan.bare)
+    result.fusion.push_back({FusionEntry::Kind::BareProduct,
+                             "",
+                             labelOf({p.op.getOperation()}),
+                             {},
+                             p.reason,
+                             bytesOf(p.op.getResult()),
+                             times});
+  for (const Refusal &r : plan.refusals)
+    result.fusion.push_back({FusionEntry::Kind::Apart, "", labelOfGroup(plan.groups[r.first]),
+                             labelOfGroup(plan.groups[r.second]), r.reason, 0, times});
+}
 
 #define CLEAVE_STAGE(...)                                                                          \
   if (Result<bool> go = stage(__VA_ARGS__); !go)                                                   \
@@ -248,6 +289,8 @@ Status Pipeline::compileEntry(const EntryPoint &entry) {
       return failure();
     FusionOptions f;
     f.fuse = options.fuse;
+    if (options.listFusion)
+      f.report = [&](Block &block, const FusionPlan &plan) { listFusion(block, plan); };
     return fuse(*module, f);
   });
   Executable built;

@@ -43,6 +43,21 @@ struct OptimizerSettings {
   bool decayAll = false;
 };
 
+/// A decision of the fusion stage.
+struct FusionEntry {
+  enum class Kind {
+    Group,       ///< ops that are one kernel, or that run on a product's tiles
+    BareProduct, ///< a product without an epilogue
+    Apart,       ///< two groups that share data and are two kernels
+  } kind = Kind::Group;
+  std::string loops;  ///< Group: "epilogue", "elementwise", "rows", "columns", ...
+  StepLabel what;     ///< ops and their source lines
+  StepLabel other;    ///< Apart
+  std::string reason; ///< BareProduct, Apart: the condition that failed
+  int64_t bytes = 0;  ///< Group: read and written, each once; BareProduct: of its result
+  int64_t times = 1;  ///< in one run (layers)
+};
+
 enum class EmitStage { None, IR, Grad, Sharded, Fused, Scheduled, LLVM };
 
 struct CompileOptions {
@@ -63,7 +78,8 @@ struct CompileOptions {
   /// values of the source ("forward.logits"); for `cleave check`. Values inside of
   /// repeats come stacked on the layer dim. Unknown names are errors.
   std::vector<std::string> taps;
-  bool listTaps = false; ///< give the names that can be tapped, in program order
+  bool listTaps = false;   ///< give the names that can be tapped, in program order
+  bool listFusion = false; ///< give the fusion stage's decisions
   /// Changes the sharded program before it is partitioned on: drops, doubles or
   /// alters the nth collective ("drop:3", "double:3", "kind:3", "axis:3"); for the
   /// mutation tests of `cleave check`.
@@ -77,6 +93,7 @@ struct CompileResult {
   std::vector<std::pair<std::string, double>> seconds; ///< stage, time, in order
   std::vector<std::string> remarks;                    ///< decisions, one a line, with their places
   std::vector<std::string> taps;                       ///< with listTaps
+  std::vector<FusionEntry> fusion;                     ///< with listFusion
   int64_t kernels = 0;
   int64_t collectives = 0; ///< collective ops in the per-rank programs, before unrolling
 };

@@ -168,8 +168,11 @@ FailureOr<func::FuncOp> cleave::addOptimizer(func::FuncOp gradients,
   SmallVector<Value> newParams;
   SmallVector<SmallVector<Value>> newStates(states.size());
   Value norm;
+  llvm::DenseSet<Operation *> ofNorm;
   for (auto [position, i] : llvm::enumerate(params)) {
     Value p = block->getArgument(position), g = resultOf(numForward + position);
+    loc = gradients.getArgument(i).getLoc(); // the param's declaration
+    Arithmetic m{b, loc};
     Type element = tensorOf(p).getElementType();
     auto in = [&](Value v) { return cleave::cast(b, loc, v, element); };
     Value wide = cleave::cast(b, loc, g, f64);
@@ -178,6 +181,8 @@ FailureOr<func::FuncOp> cleave::addOptimizer(func::FuncOp gradients,
       all.push_back(name);
     Value square = reduce(b, loc, Reduction::Sum, m.mul(wide, wide), all);
     norm = norm ? m.add(norm, square) : square;
+    ofNorm.insert(square.getDefiningOp());
+    ofNorm.insert(norm.getDefiningOp());
 
     auto state = [&](size_t k) { return block->getArgument((1 + k) * params.size() + position); };
     Value update;
@@ -232,8 +237,12 @@ FailureOr<func::FuncOp> cleave::addOptimizer(func::FuncOp gradients,
   function.setAllResultAttrs(resultAttrs);
   bool after = lastOfGradients == nullptr;
   for (Operation &op : block->without_terminator()) {
-    if (after)
+    if (after) {
       op.setAttr(kPhase, b.getStringAttr("optimizer"));
+      if (op.getNumOperands()) // for profiles
+        op.setAttr(kPart, b.getStringAttr(ofNorm.contains(&op) ? "gradient_norm"
+                                                               : StringRef(options.kind)));
+    }
     after |= &op == lastOfGradients;
   }
   return function;

@@ -21,13 +21,17 @@
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/Pass/Pass.h"
 
+#include <functional>
 #include <string>
 #include <vector>
 
 namespace cleave {
 
+struct FusionPlan;
 struct FusionOptions {
   bool fuse = true; ///< off: a kernel for each op
+  /// Called with each block's plan before it is outlined.
+  std::function<void(mlir::Block &, const FusionPlan &)> report;
 };
 
 /// How a kernel walks its elements.

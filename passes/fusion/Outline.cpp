@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //===----------------------------------------------------------------------===//
 #include "passes/fusion/Fusion.h"
+#include "passes/schedule/Layouts.h"
 
 #include "passes/lowering/Kernels.h"
 
@@ -105,6 +106,14 @@ LogicalResult cleave::fuse(ModuleOp module, const FusionOptions &options) {
     if (options.fuse)
       for (BareProduct product : plan.bare)
         emitRemark(product.op->getLoc()) << "no epilogue for this product: " << product.reason;
+    for (const Refusal &r : plan.refusals) {
+      Operation *first = plan.groups[r.first].roots.back(),
+                *second = plan.groups[r.second].roots[0];
+      emitRemark(second->getLoc()) << "not in one kernel with " << first->getName().stripDialect()
+                                   << " at " << locationText(first->getLoc()) << ": " << r.reason;
+    }
+    if (options.report)
+      options.report(*block, plan);
     outline(*block, plan);
   }
   return success();

@@ -20,7 +20,7 @@ namespace {
 struct FusePass : cleave::impl::FuseBase<FusePass> {
   using FuseBase::FuseBase;
   void runOnOperation() override {
-    if (failed(cleave::fuse(getOperation(), {fuse})))
+    if (failed(cleave::fuse(getOperation(), {fuse, {}})))
       signalPassFailure();
   }
 };
@@ -55,7 +55,7 @@ struct PrintFusionGroupsPass : cleave::impl::PrintFusionGroupsBase<PrintFusionGr
 
   void print(Block &block, unsigned indent) {
     raw_ostream &os = llvm::outs();
-    FusionPlan plan = planFusion(block, {fuse});
+    FusionPlan plan = planFusion(block, {fuse, {}});
     auto list = [&](ArrayRef<StringAttr> dims) {
       os << "[";
       llvm::interleaveComma(dims, os, [&](StringAttr d) { os << d.getValue(); });

@@ -224,6 +224,13 @@ bool AttentionGenerator::generate(StringRef symbol, KernelInfo &info) {
   SmallVector<std::pair<StringRef, int64_t>> dims(shared);
   if (!gradient)
     dims.append(group);
+  info.bytes = bytesOf(fused.getBody());
+  // Two products of each score forward, five backward; the causal half is not done.
+  double products = gradient ? 3.0 * static_cast<double>(depth) + 2.0 * static_cast<double>(values)
+                             : static_cast<double>(depth + values);
+  double scores = static_cast<double>(tensorOf(q).getNumElements() / depth) *
+                  static_cast<double>(keys) * (causal ? 0.5 : 1.0);
+  info.flops = static_cast<int64_t>(scores * (2 * products + 14));
   int64_t chunks = (queries + blocks * queryBlock - 1) / (blocks * queryBlock);
   info.extent = gradient ? 1 : chunks;
   for (const auto &[name, size] : dims)

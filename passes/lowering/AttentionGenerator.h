@@ -10,6 +10,7 @@
 #pragma once
 
 #include "passes/lowering/Attention.h"
+#include "passes/lowering/Generator.h"
 #include "passes/lowering/VectorMath.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"

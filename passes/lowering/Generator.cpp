@@ -263,6 +263,49 @@ double Generator::workOf(Region &body) const {
   return work;
 }
 
+/// As Step::flops counts.
+static double flopsOf(Region &body) {
+  double flops = 0;
+  for (Operation &op : body.front()) {
+    if (op.getNumResults() == 0 || isa<ConstantOp, BroadcastOp, RenameOp, SliceOp, PadOp, CastOp,
+                                       IotaOp, GatherOp, SelectOp, CompareOp>(op))
+      continue;
+    NamedTensorType type = tensorOf(op.getResult(0));
+    if (!type.isFloat())
+      continue;
+    double elements = static_cast<double>(type.getNumElements());
+    if (isa<ReduceOp, ScatterAddOp>(op))
+      elements = static_cast<double>(tensorOf(op.getOperand(0)).getNumElements());
+    if (auto contract = dyn_cast<ContractOp>(op))
+      for (StringRef dim : contract.getContracted())
+        elements *= 2 * static_cast<double>(tensorOf(contract.getLhs()).sizeOf(dim));
+    flops += elements * (isExpensive(&op) ? 10 : 1);
+  }
+  return flops;
+}
+
+int64_t cleave::bytesOf(Region &region) {
+  auto sizeOf = [](Value v) {
+    NamedTensorType type = tensorOf(v);
+    return type.getNumElements() * type.getElementBytes();
+  };
+  int64_t bytes = 0;
+  for (BlockArgument arg : region.getArguments()) {
+    if (!isa<NamedTensorType>(arg.getType()))
+      continue;
+    int64_t taken = 0;
+    bool partly = !arg.use_empty();
+    for (OpOperand &use : arg.getUses()) {
+      partly &= isa<GatherOp, SliceOp>(use.getOwner()) && use.getOperandNumber() == 0;
+      taken += partly ? sizeOf(use.getOwner()->getResult(0)) : 0;
+    }
+    bytes += partly ? std::min(taken, sizeOf(arg)) : sizeOf(arg);
+  }
+  for (Value v : region.front().getTerminator()->getOperands())
+    bytes += sizeOf(v);
+  return bytes;
+}
+
 bool Generator::generate(StringRef symbol, KernelInfo &info) {
   DimParts parts;
   bool epilogue = cast<FusedOp>(source).getKind() == kEpilogue;
@@ -278,6 +321,8 @@ bool Generator::generate(StringRef symbol, KernelInfo &info) {
     for (auto [name, part] : llvm::zip_equal(product.getNames(), list.asArrayRef()))
       parts[name] = part;
   }
+  info.flops = static_cast<int64_t>(flopsOf(region));
+  info.bytes = cleave::bytesOf(region);
   mergeDims(region, epilogue ? &parts : nullptr);
   collectAccumulators();
   Type i64 = b.getI64Type();

@@ -38,6 +38,10 @@ using DimParts = llvm::DenseMap<mlir::StringAttr, int64_t>;
 /// merged ones are entered.
 void mergeDims(mlir::Region &region, DimParts *parts = nullptr);
 
+/// Bytes of the region's arguments and results, each once; of a table that is looked up, of what
+/// is taken of it.
+int64_t bytesOf(mlir::Region &region);
+
 class Generator {
 public:
   /// `region`: a copy of the group's region (it is changed). `source`: for

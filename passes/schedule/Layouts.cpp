@@ -5,8 +5,13 @@
 #include "passes/schedule/Layouts.h"
 
 #include "mlir/IR/Matchers.h"
+#include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/TypeSwitch.h"
 #include "llvm/Support/raw_ostream.h"
+
+#include <deque>
+#include <set>
 
 using namespace mlir;
 using namespace cleave;
@@ -153,6 +158,69 @@ LogicalResult cleave::describeSignature(func::FuncOp function, const std::vector
     program.arguments.push_back(std::move(argument));
   }
   return success();
+}
+
+static void collectLabel(Operation *op, SmallVectorImpl<std::string> &names,
+                         llvm::MapVector<StringRef, std::set<unsigned>> &lines,
+                         std::deque<std::string> &files) {
+  std::string text = locationText(op->getLoc());
+  StringRef file = StringRef(text).rsplit(':').first.rsplit(':').first;
+  unsigned line = 0;
+  if (!StringRef(text).rsplit(':').first.rsplit(':').second.getAsInteger(10, line)) {
+    auto known = lines.find(file);
+    if (known == lines.end()) {
+      files.push_back(file.str());
+      known = lines.insert({StringRef(files.back()), {}}).first;
+    }
+    known->second.insert(line);
+  }
+  if (isa<ConstantOp, BroadcastOp, RenameOp, YieldOp>(op))
+    return;
+  auto part = op->getAttrOfType<StringAttr>(kPart);
+  std::string name = part ? part.str() : op->getName().stripDialect().str();
+  if (!llvm::is_contained(names, name))
+    names.push_back(name);
+}
+
+StepLabel cleave::labelOf(ArrayRef<Operation *> ops) {
+  constexpr size_t mostNames = 8;
+  SmallVector<std::string> names;
+  llvm::MapVector<StringRef, std::set<unsigned>> lines;
+  std::deque<std::string> files;
+  SmallVector<Operation *> all;
+  for (Operation *op : ops) {
+    if (auto fused = dyn_cast<FusedOp>(op))
+      for (Operation &inner : fused.getBody().front().without_terminator())
+        all.push_back(&inner);
+    else
+      all.push_back(op);
+  }
+  // Arithmetic on single numbers beside that on tensors says nothing.
+  auto isNumber = [](Operation *op) {
+    if (!op->getNumResults())
+      return false;
+    auto type = dyn_cast<NamedTensorType>(op->getResult(0).getType());
+    return type && type.getNumElements() == 1 && !isa<ReduceOp>(op);
+  };
+  bool numbersOnly = llvm::all_of(all, isNumber);
+  for (Operation *op : all)
+    if (numbersOnly || !isNumber(op))
+      collectLabel(op, names, lines, files);
+  StepLabel label;
+  if (names.size() > mostNames) {
+    names.resize(mostNames);
+    names.push_back("...");
+  }
+  label.ops = llvm::join(names, ", ");
+  for (const auto &[file, numbers] : lines) {
+    label.source += (label.source.empty() ? "" : "; ") + file.str() + ":";
+    bool first = true;
+    for (unsigned n : numbers) {
+      label.source += (first ? "" : ",") + std::to_string(n);
+      first = false;
+    }
+  }
+  return label;
 }
 
 std::string cleave::locationText(Location loc) {

@@ -27,6 +27,9 @@ llvm::LogicalResult describeSignature(mlir::func::FuncOp function,
 
 /// "file:line:column" of the first place in the source that the location leads
 /// to; empty if there is none.
+/// What a step of these ops is called: a composite's by the composite's name, with all their source
+/// lines. Of a `cleave.fused` its ops count.
+StepLabel labelOf(llvm::ArrayRef<mlir::Operation *> ops);
 std::string locationText(mlir::Location loc);
 
 /// The step of a collective, without its buffers; and what is told of its site.

@@ -239,17 +239,20 @@ private:
     return op.getReverse() ? static_cast<int64_t>(op.getCount()) - 1 - iteration : iteration;
   }
 
-  Recorded record(Operation *op, StepKind kind) {
+  Recorded record(Operation *op, StepKind kind, Operation *with = nullptr) {
     Recorded step;
     step.step.kind = kind;
     step.step.location = locationNumber(op->getLoc());
+    step.step.label = labelNumber(op, with);
     return step;
   }
+  int32_t labelNumber(Operation *op, Operation *with);
   int32_t locationNumber(Location loc);
   void copy(Operation *op, Place from, Place to) {
     if (from == to || !from.bytes)
       return;
     Recorded step = record(op, StepKind::Copy);
+    step.step.bytes = 2 * from.bytes;
     step.step.action = CopyStep{from.ref(), to.ref(), from.bytes};
     step.reads = {from};
     step.writes = {to};
@@ -272,6 +275,7 @@ private:
   SmallVector<int> resultBuffers;
   DenseMap<Location, int32_t> locationNumbers;
   llvm::StringMap<int32_t> locationTexts;
+  DenseMap<std::pair<Operation *, Operation *>, int32_t> labelNumbers;
 };
 
 } // namespace
@@ -288,6 +292,22 @@ int32_t Scheduler::locationNumber(Location loc) {
   if (added)
     program->locations.push_back(text);
   return it->second = entry->second;
+}
+
+int32_t Scheduler::labelNumber(Operation *op, Operation *with) {
+  auto [it, isNew] = labelNumbers.try_emplace({op, with}, -1);
+  if (!isNew)
+    return it->second;
+  SmallVector<Operation *> ops{op};
+  if (with)
+    ops.push_back(with);
+  StepLabel label = labelOf(ops);
+  auto &labels = program->labels;
+  auto found = llvm::find(labels, label);
+  it->second = static_cast<int32_t>(found - labels.begin());
+  if (found == labels.end())
+    labels.push_back(std::move(label));
+  return it->second;
 }
 
 void Scheduler::outlineLeftovers() {
@@ -506,6 +526,8 @@ LogicalResult Scheduler::emitFused(FusedOp op, Frame &frame) {
     return failure();
   const KernelInfo &info = **made;
   Recorded step = record(op, kindOf(op));
+  step.step.flops = info.flops;
+  step.step.bytes = info.bytes;
   KernelStep kernel{info.symbol, {}, {}, info.extent, info.grain};
   for (Value input : op.getInputs()) {
     if (!isa<NamedTensorType>(input.getType())) {
@@ -555,6 +577,9 @@ LogicalResult Scheduler::addEpilogue(ContractOp op, FusedOp epilogue, GemmStep &
     return failure();
   const KernelInfo &info = **made;
   gemm.epilogue = info.symbol;
+  // The product stays in cache.
+  step.step.bytes += info.bytes - 2 * bytesOf(op.getResult());
+  step.step.flops += info.flops;
   SmallVector<Place> results;
   for (Value result : epilogue.getResults())
     results.push_back(placeNew(result, frame));
@@ -593,6 +618,13 @@ LogicalResult Scheduler::addEpilogue(ContractOp op, FusedOp epilogue, GemmStep &
       step.inPlace.emplace_back(input - 1, result);
   step.reads.insert(step.reads.begin(), operands.begin(), operands.end());
   return success();
+}
+
+/// Each operand is read once and the product written once.
+static void countGemm(const GemmStep &gemm, Step &step) {
+  step.flops = 2 * gemm.batch * gemm.m * gemm.n * gemm.k;
+  step.bytes = gemm.batch * byteSize(gemm.dtype) *
+               (gemm.m * gemm.k + gemm.k * gemm.n + gemm.m * gemm.n * (gemm.accumulate ? 2 : 1));
 }
 
 LogicalResult Scheduler::emitContract(ContractOp op, Frame &frame) {
@@ -635,7 +667,8 @@ LogicalResult Scheduler::emitContract(ContractOp op, Frame &frame) {
   if (epilogue) {
     gemm.a = a.ref();
     gemm.b = b.ref();
-    Recorded step = record(op, isOfAttention(op) ? StepKind::Attention : StepKind::Gemm);
+    Recorded step = record(op, isOfAttention(op) ? StepKind::Attention : StepKind::Gemm, epilogue);
+    countGemm(gemm, step.step);
     step.reads = {a, b};
     if (failed(addEpilogue(op, epilogue, gemm, step, frame)))
       return failure();
@@ -659,6 +692,7 @@ LogicalResult Scheduler::emitContract(ContractOp op, Frame &frame) {
     gemm.b = {b.buffer, b.offset + atB * width};
     gemm.c = {c.buffer, c.offset + atC * width};
     Recorded step = record(op, isOfAttention(op) ? StepKind::Attention : StepKind::Gemm);
+    countGemm(gemm, step.step);
     step.reads = {a, b};
     if (gemm.accumulate)
       step.reads.push_back(c);
@@ -690,6 +724,7 @@ LogicalResult Scheduler::emitCollective(Operation *op, Frame &frame) {
   collective.in = in.ref();
   collective.out = out.ref();
   Recorded step = record(op, StepKind::Collective);
+  step.step.bytes = program->collectiveSites[found->second.second].payloadBytes;
   step.reads = {in};
   step.writes = {out};
   step.step.action = collective;

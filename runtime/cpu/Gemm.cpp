@@ -82,7 +82,7 @@ std::vector<GemmCandidate> gemmCandidates(const GemmStep &step) {
   return out;
 }
 
-static const GemmKernels &bestKernels() {
+const GemmKernels &bestKernels() {
   static const GemmKernels &best =
       **std::find_if(kernelList.begin(), kernelList.end(),
                      [](const GemmKernels *kernels) { return kernels->rejection()[0] == '\0'; });
@@ -201,13 +201,89 @@ public:
                              tile.cols, tileB, s.ldb, s.transB, tileC, s.ldc, 1);
       break;
     case Method::Packed:
-      packed(tile, tileA, tileB, tileC);
+      packed(tile, tileA, tileB);
       return; // it has called the epilogue itself
     }
     finished(tile.batch, tile.row, tile.rows, tile.col, tile.cols);
   }
 
+  /// Whether all workers take parts of one product, rather than products of a batch.
+  bool isShared() const {
+    return method == Method::Packed && s.batch == 1 &&
+           double(s.m) * double(s.n) * double(s.k) > 2e6;
+  }
+  /// All workers on one packed product: A is packed once for all of them, B by who needs it.
+  void together(ThreadTeam &team) const {
+    constexpr int64_t width = sizeof(T);
+    const int64_t depth = depthPart();
+    // A's part lies in the last-level cache.
+    const int64_t mostRows = std::max(kernel.tileRows, (int64_t{8} << 20) / (depth * width));
+    const int64_t rowPart = evenPart(s.m, mostRows, kernel.tileRows);
+    const int64_t colPart = columnPart(s.n, depth);
+    const int64_t colTiles = ceilDiv(s.n, colPart), wanted = 8 * int64_t{team.size()};
+    auto *left = reinterpret_cast<T *>(sharedScratch.get(rowPart * depth * width));
+    for (int64_t i = 0; i < s.m; i += rowPart) {
+      const int64_t rows = std::min(rowPart, s.m - i);
+      const int64_t rowTiles =
+          std::clamp(ceilDiv(wanted, colTiles), int64_t{1}, ceilDiv(rows, 8 * kernel.tileRows));
+      const int64_t tileRows = evenPart(rows, ceilDiv(rows, rowTiles), kernel.tileRows);
+      const int64_t rowCount = ceilDiv(rows, tileRows);
+      for (int64_t q = 0; q < s.k; q += depth) {
+        const int64_t deep = std::min(depth, s.k - q);
+        team.parallelFor(0, ceilDiv(rows, kernel.tileRows), 8, [&](int64_t from, int64_t to) {
+          int64_t first = from * kernel.tileRows, end = std::min(rows, to * kernel.tileRows);
+          kernel.packA(a + (s.transA ? q * s.lda + i + first : (i + first) * s.lda + q),
+                       s.transA ? 1 : s.lda, s.transA ? s.lda : 1, end - first, deep,
+                       left + first * deep);
+        });
+        // Tiles of the same columns follow one another: who takes two packs B once.
+        std::atomic<int64_t> next{0};
+        team.parallelFor(0, team.size(), 1, [&](int64_t, int64_t) {
+          auto *right = reinterpret_cast<T *>(scratch.get(colPart * depth * width));
+          int64_t packed = -1;
+          for (int64_t tile;
+               (tile = next.fetch_add(1, std::memory_order_relaxed)) < colTiles * rowCount;) {
+            int64_t column = tile / rowCount, j = column * colPart;
+            int64_t cols = std::min(colPart, s.n - j), r = tile % rowCount * tileRows;
+            if (column != packed)
+              kernel.packB(b + (s.transB ? j * s.ldb + q : q * s.ldb + j), s.transB ? s.ldb : 1,
+                           s.transB ? 1 : s.ldb, cols, deep, right);
+            packed = column;
+            multiplyPieces(left + r * deep, right,
+                           {0, i + r, j, std::min(tileRows, rows - r), cols}, deep,
+                           s.accumulate || q > 0, q + deep == s.k);
+          }
+        });
+      }
+    }
+  }
+
 private:
+  /// Equal parts of `extent` of at most `most`.
+  static int64_t evenPart(int64_t extent, int64_t most, int64_t multiple) {
+    return roundUp(ceilDiv(extent, ceilDiv(extent, most)), multiple);
+  }
+  /// Equal parts of the sum; by its length only, so that its order is, too.
+  int64_t depthPart() const { return evenPart(s.k, 4096 / int64_t{sizeof(T)}, 8); }
+  /// B's part lies in a third of the second-level cache.
+  int64_t columnPart(int64_t cols, int64_t depth) const {
+    int64_t most =
+        std::clamp(secondCache() / 3 / (depth * int64_t{sizeof(T)}), int64_t{1}, int64_t{1024});
+    return evenPart(cols, most, kernel.tileCols);
+  }
+  /// With an epilogue, C is finished in pieces that stay in cache.
+  void multiplyPieces(const T *left, const T *right, const Tile &tile, int64_t depth, bool add,
+                      bool last) const {
+    const int64_t piece = finish && last ? roundUp(96, kernel.tileRows) : tile.rows;
+    for (int64_t r = 0; r < tile.rows; r += piece) {
+      int64_t some = std::min(piece, tile.rows - r);
+      kernel.multiply(left + r * depth, right,
+                      c + tile.batch * s.strideC + (tile.row + r) * s.ldc + tile.col, s.ldc, some,
+                      tile.cols, depth, add);
+      if (last)
+        finished(tile.batch, tile.row + r, some, tile.col, tile.cols);
+    }
+  }
   void finished(int64_t batch, int64_t row, int64_t rows, int64_t col, int64_t cols) const {
     if (finish)
       finish(batch, row, row + rows, col, col + cols, epilogue.buffers, epilogue.scalars);
@@ -253,23 +329,14 @@ private:
     }
   }
 
-  void packed(const Tile &tile, const T *tileA, const T *tileB, T *tileC) const {
+  void packed(const Tile &tile, const T *tileA, const T *tileB) const {
     constexpr int64_t width = sizeof(T);
-    // Equal parts of the sum; by its length only, so that its order is, too.
-    constexpr int64_t mostDepth = 4096 / width;
-    const int64_t depth = roundUp(ceilDiv(s.k, ceilDiv(s.k, mostDepth)), 8);
-    // A's part lies in the last-level cache, B's in a third of the second-level
-    // cache; the panel of A that is being used passes through the first.
+    const int64_t depth = depthPart();
+    // A's part lies in the last-level cache; the panel of it that is being used passes
+    // through the first.
     const int64_t mostRows = std::max(kernel.tileRows, (int64_t{3} << 20) / (depth * width));
-    const int64_t rowPart =
-        roundUp(ceilDiv(tile.rows, ceilDiv(tile.rows, mostRows)), kernel.tileRows);
-    const int64_t mostCols =
-        std::clamp(secondCache() / 3 / (depth * width), int64_t{1}, int64_t{1024});
-    const int64_t colPart =
-        roundUp(ceilDiv(tile.cols, ceilDiv(tile.cols, mostCols)), kernel.tileCols);
-    // With an epilogue, C is finished in pieces that stay in cache.
-    const int64_t piece = finish ? roundUp(96, kernel.tileRows) : rowPart;
-
+    const int64_t rowPart = evenPart(tile.rows, mostRows, kernel.tileRows);
+    const int64_t colPart = columnPart(tile.cols, depth);
     const int64_t bytesA = roundUp(rowPart * depth * width, 4096);
     char *memory = scratch.get(bytesA + colPart * depth * width);
     T *packedA = reinterpret_cast<T *>(memory), *packedB = reinterpret_cast<T *>(memory + bytesA);
@@ -277,20 +344,14 @@ private:
       int64_t rows = std::min(rowPart, tile.rows - i);
       for (int64_t q = 0; q < s.k; q += depth) {
         int64_t deep = std::min(depth, s.k - q);
-        bool add = s.accumulate || q > 0, last = q + deep == s.k;
         kernel.packA(tileA + (s.transA ? q * s.lda + i : i * s.lda + q), s.transA ? 1 : s.lda,
                      s.transA ? s.lda : 1, rows, deep, packedA);
         for (int64_t j = 0; j < tile.cols; j += colPart) {
           int64_t cols = std::min(colPart, tile.cols - j);
           kernel.packB(tileB + (s.transB ? j * s.ldb + q : q * s.ldb + j), s.transB ? s.ldb : 1,
                        s.transB ? 1 : s.ldb, cols, deep, packedB);
-          for (int64_t r = 0; r < rows; r += piece) {
-            int64_t some = std::min(piece, rows - r);
-            kernel.multiply(packedA + r * deep, packedB, tileC + (i + r) * s.ldc + j, s.ldc, some,
-                            cols, deep, add);
-            if (last)
-              finished(tile.batch, tile.row + i + r, some, tile.col + j, cols);
-          }
+          multiplyPieces(packedA, packedB, {tile.batch, tile.row + i, tile.col + j, rows, cols},
+                         deep, s.accumulate || q > 0, q + deep == s.k);
         }
       }
     }
@@ -302,7 +363,8 @@ private:
     return bytes;
   }
 
-  static thread_local Scratch scratch;
+  static thread_local Scratch scratch;       ///< of who multiplies
+  static thread_local Scratch sharedScratch; ///< of who calls: what all workers read
 
   const GemmStep &s;
   const T *const a, *const b;
@@ -314,6 +376,7 @@ private:
 };
 
 template <typename T> thread_local Scratch Product<T>::scratch;
+template <typename T> thread_local Scratch Product<T>::sharedScratch;
 } // namespace
 
 template <typename T>
@@ -322,8 +385,10 @@ static void runTiles(const GemmStep &s, const T *a, const T *b, T *c, const Kern
   // Less than a few microseconds: nobody else would come in time.
   double work = double(s.batch) * double(s.m) * double(s.n) * double(std::max<int64_t>(1, s.k));
   int workers = work < 50'000 ? 1 : team.size();
-  GemmTiling tiling = chooseTiling(s, workers);
   Product<T> product(s, a, b, c, epilogue, kernel);
+  if (workers > 1 && product.isShared())
+    return product.together(team);
+  GemmTiling tiling = chooseTiling(s, workers);
   int64_t rowTiles = ceilDiv(s.m, tiling.rows), colTiles = ceilDiv(s.n, tiling.cols);
   int64_t tiles = s.batch * rowTiles * colTiles;
   auto runRange = [&](int64_t from, int64_t to) {

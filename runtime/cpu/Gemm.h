@@ -24,6 +24,9 @@ struct GemmTiling {
 /// workers busy.
 GemmTiling chooseTiling(const GemmStep &step, int workers);
 
+/// The kernels that this processor runs best.
+const GemmKernels &bestKernels();
+
 /// See GemmStep. The pointers are at the step's offsets already. The order of
 /// each element's sum depends on the step's sizes and the processor only: the
 /// bits are the same for any number of workers. Throws std::bad_alloc.

@@ -162,6 +162,17 @@ struct Step {
   StepAction action;
   StepKind kind = StepKind::Elementwise;
   int32_t location = -1; ///< index into Program::locations
+  int32_t label = -1;    ///< index into Program::labels
+  /// What it does, for profiles. bytes: all operands read and results written once;
+  /// flops: 2 for a product and its sum, 1 for another arithmetic op, 10 for a function.
+  int64_t bytes = 0, flops = 0;
+};
+
+/// What the steps of one group of ops are called in profiles.
+struct StepLabel {
+  std::string ops;    ///< "add, layer_norm"
+  std::string source; ///< "gpt2.cleave:26,28": all source lines of its ops
+  bool operator==(const StepLabel &) const = default;
 };
 
 /// Where a collective comes from, for `cleave explain`: one for each collective
@@ -208,11 +219,12 @@ struct Program {
   std::vector<Step> steps;
   int64_t arenaBytes = 0;
   std::vector<std::string> locations;
+  std::vector<StepLabel> labels;
   std::vector<CollectiveSite> collectiveSites;
 };
 
 struct Executable {
-  static constexpr int32_t currentVersion = 1;
+  static constexpr int32_t currentVersion = 2;
   int32_t version = currentVersion;
   std::string model;
   std::string plan;

@@ -171,8 +171,13 @@ static Json toJson(const Program &p) {
     Json out = std::visit([](const auto &action) { return toJson(action); }, s.action);
     out["kind"] = text(stepKinds, s.kind);
     out["at"] = s.location;
+    out["label"] = s.label;
+    out["work"] = {s.bytes, s.flops};
     steps.push_back(std::move(out));
   }
+  Json labels = Json::array();
+  for (const StepLabel &l : p.labels)
+    labels.push_back({l.ops, l.source});
   for (const CollectiveSite &s : p.collectiveSites)
     sites.push_back({{"kind", s.kind},
                      {"axes", s.axes},
@@ -190,6 +195,7 @@ static Json toJson(const Program &p) {
           {"steps", steps},
           {"arena_bytes", p.arenaBytes},
           {"locations", p.locations},
+          {"labels", labels},
           {"collective_sites", sites}};
 }
 
@@ -435,10 +441,17 @@ static Program readProgram(const Node &n) {
                   b.at(3).small()};
   });
   p.steps = n["steps"].list([](const Node &s) {
-    return Step{readAction(s), s["kind"].oneOf<StepKind>(stepKinds), s["at"].small()};
+    return Step{readAction(s),
+                s["kind"].oneOf<StepKind>(stepKinds),
+                s["at"].small(),
+                s["label"].small(),
+                s["work"].at(0).integer(),
+                s["work"].at(1).integer()};
   });
   p.arenaBytes = n["arena_bytes"].integer();
   p.locations = n["locations"].list(string);
+  p.labels =
+      n["labels"].list([](const Node &l) { return StepLabel{l.at(0).string(), l.at(1).string()}; });
   p.collectiveSites = n["collective_sites"].list([](const Node &s) {
     return CollectiveSite{s["kind"].string(),        s["axes"].string(),
                           s["rule"].string(),        s["location"].string(),

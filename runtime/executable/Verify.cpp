@@ -55,6 +55,10 @@ public:
       const Step &step = program.steps[i];
       if (step.location < -1 || step.location >= std::ssize(program.locations))
         return error(fmt::format("step {}", i), "its location does not exist");
+      if (step.label < -1 || step.label >= std::ssize(program.labels))
+        return error(fmt::format("step {}", i), "its label does not exist");
+      if (step.bytes < 0 || step.flops < 0)
+        return error(fmt::format("step {}", i), "its work is negative");
       std::string fault = std::visit([&](const auto &s) { return check(s); }, step.action);
       if (!fault.empty())
         return error(fmt::format("step {}", i), fault);
@@ -305,7 +309,8 @@ Status verify(const Executable &e) {
 #if defined(__x86_64__)
 #define CLEAVE_FEATURES(X)                                                                         \
   X(sse4.1)                                                                                        \
-  X(sse4.2) X(avx) X(avx2) X(fma) X(f16c) X(bmi) X(bmi2) X(popcnt) X(lzcnt) X(avx512f) X(avx512vl) \
+  X(sse4.2)                                                                                        \
+  X(avx) X(avx2) X(fma) X(f16c) X(bmi) X(bmi2) X(popcnt) X(lzcnt) X(avx512f) X(avx512vl)           \
       X(avx512bw) X(avx512dq) X(avx512cd) X(avx512vnni) X(avx512bf16)
 std::vector<std::string> cpuFeatures() {
   std::vector<std::string> found;

@@ -184,7 +184,6 @@ Status Rank::prepare(size_t number) {
   };
   for (const Step &step : program.steps) {
     Resolved resolved;
-    StepProfile profile;
     if (auto *s = std::get_if<KernelStep>(&step.action)) {
       resolved.call = resolveCall(s->symbol, s->buffers, s->scalars);
     } else if (auto *s = std::get_if<GemmStep>(&step.action)) {
@@ -193,21 +192,17 @@ Status Rank::prepare(size_t number) {
       resolved.c = at(number, s->c);
       if (!s->epilogue.empty())
         resolved.call = resolveCall(s->epilogue, s->epilogueBuffers, s->epilogueScalars);
-      profile.bytes = s->batch * (s->m * s->k + s->k * s->n + s->m * s->n) * byteSize(s->dtype);
     } else if (auto *s = std::get_if<CopyStep>(&step.action)) {
       resolved.a = at(number, s->from);
       resolved.c = at(number, s->to);
-      profile.bytes = s->bytes;
     } else if (auto *s = std::get_if<FillStep>(&step.action)) {
       resolved.c = at(number, s->to);
-      profile.bytes = s->bytes;
     } else if (auto *s = std::get_if<CollectiveStep>(&step.action)) {
       resolved.a = at(number, s->in);
       resolved.c = at(number, s->out);
-      profile.bytes = payloadBytes(*s);
     }
     prepared.steps.push_back(resolved);
-    prepared.profile.push_back(profile);
+    prepared.profile.emplace_back();
   }
   prepared.ready = true;
   return {};
@@ -289,8 +284,13 @@ Status Rank::run(size_t number, const std::vector<const char *> &inputs) {
         return status;
     StepProfile &profile = prepared.profile[i];
     ++profile.runs;
-    profile.seconds += seconds(Clock::now() - start);
-    profile.waitSeconds += communicator.stats.waitSeconds - waited;
+    Clock::time_point end = Clock::now();
+    double waiting = communicator.stats.waitSeconds - waited;
+    profile.seconds += seconds(end - start);
+    profile.waitSeconds += waiting;
+    if (options.timeline && std::ssize(timeline) < mostEvents)
+      timeline.push_back({number, static_cast<int64_t>(i), seconds(start.time_since_epoch()),
+                          seconds(end - start), waiting});
   }
   return device->synchronize();
 }
@@ -311,7 +311,8 @@ std::vector<StepProfile> Rank::profile(size_t program) const { return programs[p
 void Rank::resetProfile() {
   for (Prepared &prepared : programs)
     for (StepProfile &step : prepared.profile)
-      step = StepProfile{0, 0, 0, step.bytes};
+      step = StepProfile();
+  timeline.clear();
 }
 
 MemoryReport Rank::memory() const {

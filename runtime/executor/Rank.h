@@ -40,6 +40,7 @@ public:
   Status copyResult(size_t program, size_t result, std::vector<char> &local);
 
   std::vector<StepProfile> profile(size_t program) const;
+  const std::vector<StepEvent> &events() const { return timeline; }
   void resetProfile();
   MemoryReport memory() const; ///< without the resident bytes
 
@@ -75,6 +76,7 @@ private:
   std::unique_ptr<DeviceBuffer> arena;
   std::map<std::string, std::unique_ptr<DeviceBuffer>, std::less<>> persistent;
   std::vector<Prepared> programs;
+  std::vector<StepEvent> timeline;
   int64_t faultStep = -1;
 };
 

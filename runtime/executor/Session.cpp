@@ -648,6 +648,10 @@ std::vector<std::vector<StepProfile>> Session::profile(size_t program) const {
   return all;
 }
 
+const std::vector<StepEvent> &Session::timeline(int rank) const {
+  return state->ranks[static_cast<size_t>(rank)]->events();
+}
+
 void Session::resetProfile() {
   for (auto &rank : state->ranks)
     rank->resetProfile();

@@ -37,6 +37,8 @@ struct SessionOptions {
   bool poison = false;
   /// Keep the time of each step.
   bool profile = false;
+  /// With `profile`: keep also when each step ran, up to `mostEvents` of each rank.
+  bool timeline = false;
   /// In builds with CLEAVE_FAULTS, CLEAVE_FAULT gives one too.
   std::optional<FaultInjection> fault;
 };
@@ -60,8 +62,16 @@ struct StepProfile {
   int64_t runs = 0;
   double seconds = 0;     ///< of all runs, waiting included
   double waitSeconds = 0; ///< collectives: waiting for other ranks
-  int64_t bytes = 0;      ///< of one run: copies, fills, operands of products, payloads
 };
+
+/// One execution of a step on one rank.
+struct StepEvent {
+  size_t program = 0;
+  int64_t step = 0;
+  double begin = 0; ///< seconds, of one clock for all ranks
+  double seconds = 0, waitSeconds = 0;
+};
+inline constexpr int64_t mostEvents = 2'000'000;
 
 /// Where a rank's time went, in seconds.
 struct ProfileSummary {
@@ -125,6 +135,8 @@ public:
   /// [rank][step] of a program (by index); empty without SessionOptions::profile.
   std::vector<std::vector<StepProfile>> profile(size_t program) const;
   ProfileSummary profileSummary(size_t program, int rank) const;
+  /// In order of time; empty without SessionOptions::timeline.
+  const std::vector<StepEvent> &timeline(int rank) const;
   void resetProfile();
 
   CollectiveStats collectives(int rank) const;

@@ -18,6 +18,7 @@ namespace {
 struct ExplainOptions : CommonOptions {
   std::string kind = "train";
   OptimizerChoice optimizer;
+  bool fusion = false;
 };
 
 /// "file:line:column": file and line.
@@ -95,6 +96,10 @@ std::string programName(const ExplainOptions &o) {
 
 Result<Built> compileOrRead(const ExplainOptions &o) {
   if (isExecutable(o)) {
+    if (o.fusion)
+      return Error{fmt::format("--fusion tells of decisions that an executable does not hold: give "
+                               "the source of '{}'",
+                               o.file)};
     if (o.optimizer.given("--optimizer"))
       return Error{fmt::format(
           "--optimizer cannot be changed: '{}' is an executable, compiled already", o.file)};
@@ -118,6 +123,7 @@ Result<Built> compileOrRead(const ExplainOptions &o) {
     if (auto status = requireScalar(*program, **function); !status)
       return status.error();
   CompileOptions options;
+  options.listFusion = o.fusion;
   options.optimizer = o.optimizer.settings;
   options.entries = {{o.function,
                       o.kind == "train"   ? EntryPoint::Kind::TrainStep
@@ -128,10 +134,73 @@ Result<Built> compileOrRead(const ExplainOptions &o) {
   return build(*program, o.plan, o.elementType(), std::move(options), progress);
 }
 
+std::string shortSource(const StepLabel &label) {
+  return label.source.substr(label.source.rfind('/') + 1);
+}
+
+Json fusionJson(const std::vector<FusionEntry> &entries) {
+  Json list = Json::array();
+  for (const FusionEntry &e : entries) {
+    Json json = {{"ops", e.what.ops}, {"source", e.what.source}, {"times", e.times}};
+    switch (e.kind) {
+    case FusionEntry::Kind::Group:
+      json["kernel"] = e.loops;
+      json["bytes"] = e.bytes;
+      break;
+    case FusionEntry::Kind::BareProduct:
+      json["no_epilogue"] = e.reason;
+      break;
+    case FusionEntry::Kind::Apart:
+      json["apart_from"] = {{"ops", e.other.ops}, {"source", e.other.source}};
+      json["because"] = e.reason;
+      break;
+    }
+    list.push_back(std::move(json));
+  }
+  return list;
+}
+
+/// Kernels, then what was not fused and why.
+std::string fusionText(const std::vector<FusionEntry> &entries) {
+  Table groups({"kernels", "times", "bytes", "ops", "source"}, {true, false, false, true, true});
+  std::string bare, apart;
+  auto times = [](const FusionEntry &e) {
+    return e.times > 1 ? fmt::format(" ({} times)", e.times) : "";
+  };
+  for (const FusionEntry &e : entries) {
+    std::string source = shortSource(e.what);
+    switch (e.kind) {
+    case FusionEntry::Kind::Group:
+      groups.row({e.loops, std::to_string(e.times), bytesText(e.bytes), e.what.ops, source});
+      break;
+    case FusionEntry::Kind::BareProduct:
+      bare += fmt::format("  {}{}: {}\n", source, times(e), e.reason);
+      break;
+    case FusionEntry::Kind::Apart:
+      apart += fmt::format("  {} [{}] and {} [{}]{}: {}\n", source, e.what.ops,
+                           shortSource(e.other), e.other.ops, times(e), e.reason);
+      break;
+    }
+  }
+  std::string text = groups.text("");
+  if (!bare.empty())
+    text += "\nproducts without an epilogue\n" + bare;
+  if (!apart.empty())
+    text += "\nkernels that share data and stay apart\n" + apart;
+  return text;
+}
+
 Status runExplain(const ExplainOptions &o) {
   auto built = compileOrRead(o);
   if (!built)
     return built.error();
+  if (o.fusion) {
+    if (o.json)
+      outPretty(fusionJson(built->info.fusion));
+    else
+      out(fusionText(built->info.fusion));
+    return {};
+  }
   auto number = built->find(programName(o), o);
   if (!number)
     return number.error();
@@ -191,7 +260,8 @@ void addExplain(Commands &commands) {
       "  cleave explain models/gpt2.cleave --plan megatron --mesh dp=2,tp=2\n"
       "  cleave explain models/gpt2.cleave --plan megatron --mesh tp=2 --kind forward --fn "
       "forward\n"
-      "  cleave explain gpt2.cleavex --json\n");
+      "  cleave explain gpt2.cleavex --json\n"
+      "  cleave explain models/gpt2.cleave --fusion\n");
   addFile(app, *o, true);
   addPlan(app, *o);
   addFunction(app, *o, "loss");
@@ -199,6 +269,7 @@ void addExplain(Commands &commands) {
       ->check(oneOf({"train", "grads", "forward"}))
       ->type_name("WORD");
   addOptimizer(app, o->optimizer);
+  app->add_flag("--fusion", o->fusion, "which ops are one kernel, which are not and why");
   addSizes(app, *o);
   addModel(app, *o);
   addOutput(app, *o);

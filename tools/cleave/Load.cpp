@@ -250,7 +250,7 @@ Result<Built> readBuilt(const CommonOptions &options) {
 }
 
 Result<std::unique_ptr<Session>> openSession(const Built &built, const CommonOptions &options,
-                                             bool profile) {
+                                             bool profile, bool timeline) {
   constexpr int64_t mostRanks = 256;
   if (built.executable->ranks() > mostRanks)
     return Error{fmt::format("the mesh {} has {} ranks; one process runs {} at most",
@@ -261,7 +261,8 @@ Result<std::unique_ptr<Session>> openSession(const Built &built, const CommonOpt
     return kernels.error();
   SessionOptions session;
   session.threads = options.threads;
-  session.profile = profile;
+  session.profile = profile || timeline;
+  session.timeline = timeline;
   return Session::create(built.executable, *kernels, session);
 }
 

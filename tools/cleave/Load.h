@@ -82,7 +82,7 @@ bool isExecutable(const CommonOptions &options);
 Status requireSource(const CommonOptions &options, const std::string &command);
 
 Result<std::unique_ptr<Session>> openSession(const Built &built, const CommonOptions &options,
-                                             bool profile = false);
+                                             bool profile = false, bool timeline = false);
 
 /// Memory of a rank as the executable plans it.
 struct PlannedMemory {

@@ -4,6 +4,7 @@
 //===----------------------------------------------------------------------===//
 #include "Inputs.h"
 #include "Load.h"
+#include "Profile.h"
 
 #include "runtime/core/AtomicFile.h"
 
@@ -19,7 +20,7 @@ namespace cleave::tool {
 namespace {
 
 struct TrainOptions : CommonOptions {
-  std::string data, tokenizer = "bytes", weights;
+  std::string data, tokenizer = "bytes", weights, trace;
   OptimizerChoice optimizer;
   int64_t steps = 100, every = 1;
   bool dryRun = false, profile = false;
@@ -100,31 +101,6 @@ std::string stagesText(const CompileResult &info) {
   }
   t.row({"total", secondsText(all)});
   return t.text("  ");
-}
-
-constexpr std::pair<StepKind, const char *> kinds[] = {{StepKind::Gemm, "GEMM"},
-                                                       {StepKind::Attention, "attention"},
-                                                       {StepKind::Elementwise, "elementwise"},
-                                                       {StepKind::Optimizer, "optimizer"},
-                                                       {StepKind::Collective, "collectives"},
-                                                       {StepKind::Copy, "copy"}};
-
-/// Where the time went, averaged over ranks, of one step.
-std::vector<std::pair<std::string, double>> timeByKind(const Session &session, size_t program,
-                                                       int64_t steps) {
-  std::vector<std::pair<std::string, double>> list;
-  for (const auto &kind : kinds)
-    list.emplace_back(kind.second, 0.0);
-  list.emplace_back("waiting", 0.0);
-  double share = 1.0 / (static_cast<double>(session.ranks()) * static_cast<double>(steps));
-  for (int rank = 0; rank < session.ranks(); ++rank) {
-    ProfileSummary summary = session.profileSummary(program, rank);
-    for (size_t i = 0; i < std::size(kinds); ++i)
-      if (auto found = summary.byKind.find(kinds[i].first); found != summary.byKind.end())
-        list[i].second += found->second * share;
-    list.back().second += summary.waiting * share;
-  }
-  return list;
 }
 
 class Training {
@@ -212,6 +188,9 @@ Status Training::loop(Session &session, const TextSource &text, const Program &p
                               scalarsOf(program, o.seed, step, rate));
     if (!result)
       return explainRange(result.error());
+    // The first step pays for touching memory for the first time.
+    if (step == 0 && o.steps > 1)
+      session.resetProfile();
     StepRecord record;
     record.step = step + 1;
     record.seconds = std::chrono::duration<double>(Clock::now() - start).count();
@@ -260,8 +239,7 @@ Status Training::save(Session &session, const Program &program) {
 
 void Training::finish(Session &session, const Built &built, size_t number) {
   const Program &program = built.program(number);
-  // The first step pays for touching memory for the first time.
-  std::vector<double> seconds;
+  std::vector<double> seconds; // but the first, as long as there are others
   for (size_t i = records.size() > 2 ? 1 : 0; i < records.size(); ++i)
     seconds.push_back(records[i].seconds);
   std::sort(seconds.begin(), seconds.end());
@@ -273,9 +251,24 @@ void Training::finish(Session &session, const Built &built, size_t number) {
   double rows = 0;
   for (const StepRecord &record : records)
     rows += record.seconds;
-  auto byKind = o.profile && steps ? timeByKind(session, number, steps)
-                                   : std::vector<std::pair<std::string, double>>{};
-  double perStep = steps ? rows / static_cast<double>(steps) : 0;
+  // The profile leaves out the first step, so this does.
+  auto profiled = std::max<int64_t>(1, o.steps > 1 ? steps - 1 : steps);
+  if (steps > 1)
+    rows -= records.front().seconds;
+  double perStep = rows / static_cast<double>(profiled);
+  std::vector<KernelTime> kernels;
+  std::vector<std::pair<std::string, double>> byKind;
+  Roofline roofline;
+  if (o.profile && steps) {
+    kernels = kernelTimes(session, number, profiled);
+    byKind = timeByKind(kernels);
+    progress.say("measuring the roofline");
+    auto dtype = built.executable->settings.find("dtype");
+    bool f64 = dtype != built.executable->settings.end() && dtype->second == "f64";
+    roofline =
+        measureRoofline(session.ranks() * session.workersPerRank(), f64 ? DType::F64 : DType::F32);
+    progress.clear();
+  }
 
   if (o.json) {
     Json end = {{"end", interrupted ? "interrupted" : "done"},
@@ -292,6 +285,8 @@ void Training::finish(Session &session, const Built &built, size_t number) {
                 {"collectives", collectivesJson(program)}};
     for (const auto &[kind, time] : byKind)
       end["profile_seconds_per_step"][kind] = time;
+    if (!kernels.empty())
+      end["profile"] = kernelsJson(kernels, roofline, session.ranks());
     for (const auto &[stage, time] : built.info.seconds)
       end["compile_seconds"][stage] = time;
     if (!o.out.empty())
@@ -325,6 +320,7 @@ void Training::finish(Session &session, const Built &built, size_t number) {
   row("other (data, results)", std::max(0.0, perStep - known));
   row("total", perStep);
   out("\n" + t.text("  ") + "\n");
+  out(kernelTable(kernels, roofline, session.ranks(), perStep) + "\n");
   if (!built.info.seconds.empty())
     out(stagesText(built.info) + "\n");
   out(memory.table("  ") + "\n" + collectivesTable(program, "  "));
@@ -355,7 +351,7 @@ Status Training::run() {
   if (!o.out.empty())
     if (auto status = prepareFolder(o.out); !status)
       return status;
-  auto session = openSession(*built, o, o.profile);
+  auto session = openSession(*built, o, o.profile, !o.trace.empty());
   if (!session)
     return session.error();
   if (auto status = (*session)->initialise(o.seed); !status)
@@ -382,6 +378,9 @@ Status Training::run() {
   if (!o.out.empty())
     if (auto status = save(**session, program); !status)
       return status;
+  if (!o.trace.empty())
+    if (auto status = writeFileAtomically(o.trace, traceText(**session, *number)); !status)
+      return status;
   finish(**session, *built, *number);
   return {};
 }
@@ -396,7 +395,9 @@ void addTrain(Commands &commands) {
       "  cleave train models/gpt2.cleave --plan megatron --mesh tp=2 --data shakespeare.txt\n"
       "  cleave train models/gpt2.cleave --set layers=12,width=768 --plan megatron --mesh tp=2 "
       "--dry-run\n"
-      "  cleave train gpt2.cleavex --data shakespeare.txt --json\n");
+      "  cleave train gpt2.cleavex --data shakespeare.txt --json\n"
+      "  cleave train models/gpt2.cleave --data shakespeare.txt --steps 3 --profile --trace "
+      "t.json\n");
   addFile(app, *o, true);
   app->add_option("--data", o->data, "the text")->type_name("TEXT");
   app->add_option("--tokenizer", o->tokenizer, "tokens of the text (bytes)")
@@ -421,7 +422,9 @@ void addTrain(Commands &commands) {
       ->check(wholeNumber(1, 1LL << 31))
       ->type_name("N");
   app->add_flag("--dry-run", o->dryRun, "compile and show memory and collectives only");
-  app->add_flag("--profile", o->profile, "where the time and the memory go");
+  app->add_flag("--profile", o->profile, "where the time and the memory go, kernel by kernel");
+  app->add_option("--trace", o->trace, "write when each step of each rank ran, for Perfetto")
+      ->type_name("OUT.json");
   addOutput(app, *o);
   commands.action(app, [o] { return Training(*o).run(); });
 }

@@ -47,6 +47,9 @@ struct Shape {
 };
 const Shape shapes[] = {
     {"qkv          1024x2304x768   NN", 1, 1024, 2304, 768, false, false},
+    {"projection   1024x768x768    NN", 1, 1024, 768, 768, false, false},
+    {"projection   768x768x1024    TN", 1, 768, 768, 1024, true, false},
+    {"ffn          1024x3072x768   NN", 1, 1024, 3072, 768, false, false},
     {"ffn          1024x768x3072   NN", 1, 1024, 768, 3072, false, false},
     {"ffn          1024x768x3072   NT", 1, 1024, 768, 3072, false, true},
     {"ffn grad     3072x768x1024   TN", 1, 3072, 768, 1024, true, false},

@@ -368,7 +368,7 @@ TEST(Fusion, WithoutItEachOpIsAKernel) {
     func::FuncOp function = program.build(12);
     std::vector<Tensor> inputs = randomTensors(function.getArgumentTypes(), seed, 1, 5);
     std::vector<Tensor> want = interpret(function.getBody().front(), inputs, {});
-    ASSERT_TRUE(succeeded(fuse(*program.module, {.fuse = false})));
+    ASSERT_TRUE(succeeded(fuse(*program.module, {.fuse = false, .report = {}})));
     for (auto fused : function.getBody().front().getOps<FusedOp>()) {
       int own = 0;
       for (Operation &op : fused.getBody().front().without_terminator())

@@ -213,6 +213,8 @@ TEST(Executable, VerifyFindsEachFault) {
   expect("another dim uses", [](E &, P &p) { p.arguments[0].layout.dims[0].axes = {{1, 1, 4}}; });
   expect("does not hold integers", [](E &, P &p) { p.arguments[4].rangeEnd = 3; });
   expect("location", [](E &, P &p) { p.steps[0].location = 2; });
+  expect("label", [](E &, P &p) { p.steps[0].label = 5; });
+  expect("work", [](E &, P &p) { p.steps[0].flops = -1; });
   expect("step 0: A:", [&](E &, P &p) { gemm(p).a.offset = 4; });
   expect("step 0: C:", [&](E &, P &p) { gemm(p).c.buffer = 1; });
   expect("step 0: B: buffer -1", [&](E &, P &p) { gemm(p).b.buffer = -1; });

@@ -95,6 +95,7 @@ struct Mlp {
     count.symbol = "count";
     count.buffers = {{3, 0}};
     p.locations = {"mlp.cleave:2:3", "mlp.cleave:3:3"};
+    p.labels = {{"add, gelu", "mlp.cleave:2,3"}};
     p.collectiveSites = {{"all_reduce", "tp", "contract over ffn leaves a partial sum",
                           "mlp.cleave:3:3", "forward", b * width * 4, 0, 1}};
     p.steps = {{up, StepKind::Gemm, 0},
