@@ -298,6 +298,7 @@ Status Pipeline::compileEntry(const EntryPoint &entry) {
     ScheduleOptions s;
     s.model = program.model;
     s.reuseMemory = options.reuseMemory;
+    s.overlap = options.overlap;
     for (const checked::NamedDim &dim : program.dims)
       if (dim.kind == checked::NamedDim::Free)
         s.dims[dim.name] = dim.size;

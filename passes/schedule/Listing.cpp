@@ -134,7 +134,10 @@ struct Printer {
     out << " -> ";
     ref(s.out);
     out << " site " << s.site;
+    if (s.begun)
+      out << ", begun";
   }
+  void operator()(const AwaitStep &s) { out << "await step " << s.step; }
 };
 
 } // namespace

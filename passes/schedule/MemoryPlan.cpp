@@ -147,12 +147,19 @@ std::vector<BufferRef> cleave::buffersOf(const Step &step) {
   return refs;
 }
 
+/// What is awaited has its buffers until then.
+static std::vector<BufferRef> held(const Program &program, const Step &step) {
+  if (auto *await = std::get_if<AwaitStep>(&step.action))
+    return cleave::buffersOf(program.steps[await->step]);
+  return cleave::buffersOf(step);
+}
+
 std::vector<Lifetime> cleave::lifetimesOf(const Program &program) {
   std::vector<Lifetime> lifetimes;
   for (const Buffer &buffer : program.buffers)
     lifetimes.push_back({buffer.bytes, std::numeric_limits<int32_t>::max(), -1});
   for (size_t i = 0; i < program.steps.size(); ++i)
-    for (BufferRef ref : buffersOf(program.steps[i])) {
+    for (BufferRef ref : held(program, program.steps[i])) {
       Lifetime &life = lifetimes[ref.buffer];
       life.first = std::min(life.first, static_cast<int32_t>(i));
       life.last = std::max(life.last, static_cast<int32_t>(i));

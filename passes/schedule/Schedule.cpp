@@ -804,6 +804,8 @@ LogicalResult Scheduler::run(Program &target) {
     frame.places[arg] = steps.wholeOf(steps.addArgument(i, bytesOf(arg)));
   if (failed(emitBlock(function.getBody().front(), frame)))
     return failure();
+  if (options.overlap)
+    steps.overlapCollectives(options.overlapWorth);
   steps.finish(*program, options.reuseMemory);
   if (std::optional<std::string> problem = checkMemory(*program))
     return function.emitError() << "the memory plan is wrong: " << *problem;

@@ -44,6 +44,9 @@ struct ScheduleOptions {
   std::map<std::string, std::string> settings;
   std::map<std::string, int64_t> dims; ///< Program::dims
   bool reuseMemory = true;             ///< off: every buffer has its own place in the arena
+  bool overlap = true;                 ///< off: every collective is waited for at once
+  /// Seconds of other work, roughly, that make it worth handing a collective to another thread.
+  double overlapWorth = 200e-6;
 };
 
 /// A program for each function with a body. Steps, buffers, arguments, layouts

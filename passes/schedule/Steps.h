@@ -60,10 +60,15 @@ public:
   /// has the location of the copies that are added.
   void settleDonations(const std::vector<Donation> &donations, const Recorded &copyStep);
 
+  /// Begins collectives and awaits them where their result is first needed, if there are
+  /// `worthIt` seconds of other work in between. To be called after settleDonations.
+  void overlapCollectives(double worthIt);
+
   /// Fills in the program's buffers, steps and arena.
   void finish(Program &program, bool reuseMemory);
 
 private:
+  bool conflicts(const Recorded &collective, const Recorded &step) const;
   bool mayReplace(int32_t donated, int32_t argument, const std::vector<Place> &readAtEnd) const;
   void shareInPlace();
   int32_t find(int32_t buffer) const;

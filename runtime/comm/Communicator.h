@@ -7,6 +7,7 @@
 #include "runtime/core/Result.h"
 #include "runtime/executable/Executable.h"
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -22,8 +23,7 @@ struct CollectiveStats {
     int64_t payloadBytes = 0; ///< the unreduced or gathered tensor, padding included
     int64_t ringBytes = 0;    ///< what a ring would send and receive, per rank
   };
-  Kind kinds[4];          ///< by CollectiveStep::Kind
-  double waitSeconds = 0; ///< waiting for other ranks, of the calls' whole time
+  Kind kinds[4]; ///< by CollectiveStep::Kind
 };
 
 /// One rank's end of the collectives of a program. All ranks of a communicator
@@ -49,8 +49,9 @@ public:
   /// must live until all ranks have returned.
   /// `where`: the source location, for messages; it must outlive the call.
   /// `team`: null, or workers that share the copying and adding.
+  /// `beside`: it runs beside other work of its rank, and never spins.
   virtual Status run(const CollectiveStep &step, const char *in, char *out, std::string_view where,
-                     ThreadTeam *team) = 0;
+                     ThreadTeam *team, bool beside = false) = 0;
 
   /// Waits for all ranks of the communicator.
   virtual Status barrier(std::string_view where) = 0;
@@ -68,7 +69,13 @@ public:
   virtual void begin(std::string_view program) = 0;
   virtual void end() = 0;
 
-  CollectiveStats stats;
+  /// Seconds that its calls have waited for other ranks. Any thread may ask.
+  double waited() const { return waiting.load(std::memory_order_relaxed); }
+
+  CollectiveStats stats; ///< to be read while no call runs
+
+protected:
+  std::atomic<double> waiting{0};
 };
 
 /// Bytes of the whole tensor (as payloadBytes of CollectiveSite) and the bytes

@@ -173,7 +173,7 @@ public:
   int size() const override { return static_cast<int>(world.ranks.size()); }
 
   Status run(const CollectiveStep &step, const char *in, char *out, std::string_view where,
-             ThreadTeam *team) override;
+             ThreadTeam *team, bool beside) override;
   Status barrier(std::string_view where) override;
 
   void fail(const std::string &message) override {
@@ -222,6 +222,7 @@ private:
   Slot &slot;
   RankPosition position;
   uint64_t number = 0;
+  bool spins = true;
   std::vector<std::unique_ptr<Group>> groups;
   std::vector<const char *> inputs; ///< the group's `in`, by index in the group
   std::vector<char *> outputs;
@@ -274,7 +275,7 @@ Status ThreadWorld::State::Rank::waitFor(int32_t peer, uint64_t target) {
   if (reached())
     return {};
   Clock::time_point start = Clock::now();
-  if (world.options.spin)
+  if (spins)
     for (int round = 0; round < spinRounds && !reached(); ++round)
       spinPause();
   if (!reached()) {
@@ -300,7 +301,8 @@ Status ThreadWorld::State::Rank::waitFor(int32_t peer, uint64_t target) {
                   Fault::Rank});
     slot.doing.store(Doing::Computing);
   }
-  stats.waitSeconds += std::chrono::duration<double>(Clock::now() - start).count();
+  waiting.fetch_add(std::chrono::duration<double>(Clock::now() - start).count(),
+                    std::memory_order_relaxed);
   return world.check();
 }
 
@@ -350,7 +352,8 @@ Status ThreadWorld::State::Rank::barrier(std::string_view where) {
 }
 
 Status ThreadWorld::State::Rank::run(const CollectiveStep &step, const char *in, char *out,
-                                     std::string_view where, ThreadTeam *team) {
+                                     std::string_view where, ThreadTeam *team, bool beside) {
+  spins = world.options.spin && !beside;
   const Group &group = groupOf(step.axes);
   int64_t width = byteSize(step.dtype);
   int64_t inBytes = inElements(step) * width, outBytes = outElements(step) * width;

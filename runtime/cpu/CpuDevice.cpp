@@ -25,7 +25,15 @@ public:
   CpuBuffer(char *base, int64_t bytes) : DeviceBuffer(base, bytes) {}
   ~CpuBuffer() override { std::free(base); }
 };
-class CpuEvent final : public DeviceEvent {};
+class CpuEvent final : public DeviceEvent {
+public:
+  CpuEvent() = default;
+  explicit CpuEvent(std::shared_ptr<CommunicationJob> job) : job(std::move(job)) {}
+  std::pair<double, double> span() const override {
+    return job ? std::pair(job->began, job->seconds) : std::pair(0.0, 0.0);
+  }
+  std::shared_ptr<CommunicationJob> job; ///< null: the point has passed
+};
 } // namespace
 
 Result<std::unique_ptr<DeviceBuffer>> CpuDevice::allocate(int64_t bytes) {
@@ -93,14 +101,29 @@ Status CpuDevice::fill(char *to, uint8_t value, int64_t bytes) {
 
 Status CpuDevice::collective(Communicator &communicator, const CollectiveStep &step, const char *in,
                              char *out, std::string_view where) {
-  return communicator.run(step, in, out, where, workers.size() > 1 ? &workers : nullptr);
+  ThreadTeam *team = workers.size() > 1 ? &workers : nullptr;
+  if (!communication.busy())
+    return communicator.run(step, in, out, where, team);
+  // Behind those that are under way: all ranks keep one order.
+  return communication.begin({&communicator, &step, in, out, where})->wait();
 }
 
-// Every call is complete when it returns, so any event has passed.
+Result<std::unique_ptr<DeviceEvent>> CpuDevice::beginCollective(Communicator &communicator,
+                                                                const CollectiveStep &step,
+                                                                const char *in, char *out,
+                                                                std::string_view where) {
+  return std::unique_ptr<DeviceEvent>(
+      std::make_unique<CpuEvent>(communication.begin({&communicator, &step, in, out, where})));
+}
+
+// Every other call is complete when it returns, so any other event has passed.
 Result<std::unique_ptr<DeviceEvent>> CpuDevice::record() {
   return std::unique_ptr<DeviceEvent>(std::make_unique<CpuEvent>());
 }
-Status CpuDevice::wait(const DeviceEvent &) { return {}; }
-Status CpuDevice::synchronize() { return {}; }
+Status CpuDevice::wait(const DeviceEvent &event) {
+  const auto *own = dynamic_cast<const CpuEvent *>(&event);
+  return own && own->job ? own->job->wait() : Status();
+}
+Status CpuDevice::synchronize() { return communication.drain(); }
 
 } // namespace cleave

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "runtime/core/Threads.h"
+#include "runtime/cpu/CommunicationThread.h"
 #include "runtime/device/Device.h"
 
 namespace cleave {
@@ -29,12 +30,16 @@ public:
   Status fill(char *to, uint8_t value, int64_t bytes) override;
   Status collective(Communicator &communicator, const CollectiveStep &step, const char *in,
                     char *out, std::string_view where) override;
+  Result<std::unique_ptr<DeviceEvent>> beginCollective(Communicator &communicator,
+                                                       const CollectiveStep &step, const char *in,
+                                                       char *out, std::string_view where) override;
   Result<std::unique_ptr<DeviceEvent>> record() override;
   Status wait(const DeviceEvent &event) override;
   Status synchronize() override;
 
 private:
   ThreadTeam workers;
+  CommunicationThread communication;
 };
 
 } // namespace cleave

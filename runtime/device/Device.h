@@ -10,7 +10,8 @@
 // the order of the calls, each after the one before it; a device may return
 // before the work is done (CUDA) or after (CPU). Errors of queued work come out
 // of a later call, at the latest of `synchronize`. `record` and `wait` order
-// work between the queues of two devices.
+// work between the queues of two devices. A collective that is begun runs beside
+// the queue, after what was queued before it.
 //
 // Pointers given to queued work are device memory and must live until it is
 // done. Step descriptions (GemmStep, CollectiveStep) and the arrays of a
@@ -27,6 +28,7 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
+#include <utility>
 
 namespace cleave {
 
@@ -44,10 +46,13 @@ protected:
   int64_t size;
 };
 
-/// A point in a device's queue.
+/// A point in a device's queue, or the end of a collective that was begun.
 class DeviceEvent {
 public:
   virtual ~DeviceEvent() = default;
+  /// Of a collective that is over: when it began on its own thread or stream, and how long it took
+  /// with its waiting for other ranks, in seconds of the steady clock. Else zeros.
+  virtual std::pair<double, double> span() const { return {0, 0}; }
 };
 
 /// Generated code as the device knows it: on the CPU a function pointer (see
@@ -95,6 +100,14 @@ public:
   /// A collective on device memory over the communicator's ranks.
   virtual Status collective(Communicator &communicator, const CollectiveStep &step, const char *in,
                             char *out, std::string_view where) = 0;
+
+  /// The same, but beside the work that is queued later: that may touch nothing of `out` and
+  /// write nothing of `in` until it has waited for the event. All collectives of a device
+  /// run in the order of the calls. `synchronize` waits for them too.
+  virtual Result<std::unique_ptr<DeviceEvent>> beginCollective(Communicator &communicator,
+                                                               const CollectiveStep &step,
+                                                               const char *in, char *out,
+                                                               std::string_view where) = 0;
 
   virtual Result<std::unique_ptr<DeviceEvent>> record() = 0;
   /// Work queued from now on starts after `event`, of this or another device.

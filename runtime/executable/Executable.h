@@ -151,9 +151,19 @@ struct CollectiveStep {
   bool dimFirst = true; ///< AllToAll: gathered dim stands before the split one
   BufferRef in, out;
   int32_t site = -1; ///< index into Program::collectiveSites
+  /// Only begun here: it runs beside the steps up to the AwaitStep that names it, which
+  /// touch no byte of `out` and write none of `in`. All collectives, begun ones too, run
+  /// in the order of the steps.
+  bool begun = false;
 };
 
-using StepAction = std::variant<KernelStep, GemmStep, CopyStep, FillStep, CollectiveStep>;
+/// Waits for a collective that was begun.
+struct AwaitStep {
+  int32_t step = -1; ///< of the collective
+};
+
+using StepAction =
+    std::variant<KernelStep, GemmStep, CopyStep, FillStep, CollectiveStep, AwaitStep>;
 
 /// What a step is, for profiles.
 enum class StepKind : uint8_t { Gemm, Attention, Elementwise, Optimizer, Collective, Copy };

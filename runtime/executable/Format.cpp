@@ -144,12 +144,16 @@ static Json toJson(const CollectiveStep &s) {
               {"in", toJson(s.in)},
               {"out", toJson(s.out)},
               {"site", s.site}};
+  if (s.begun)
+    out["begun"] = true;
   if (s.kind == CollectiveStep::Kind::AllToAll) {
     out["split"] = {s.middle, s.inDim2, s.outDim2};
     out["dim_first"] = s.dimFirst;
   }
   return out;
 }
+
+static Json toJson(const AwaitStep &s) { return {{"op", "await"}, {"step", s.step}}; }
 
 static Json toJson(const Program &p) {
   Json arguments = Json::array(), results = Json::array(), buffers = Json::array(),
@@ -389,6 +393,8 @@ static StepAction readAction(const Node &n) {
     return CopyStep{readRef(n["from"]), readRef(n["to"]), n["bytes"].integer()};
   if (op == "fill")
     return FillStep{readRef(n["to"]), n["bytes"].integer()};
+  if (op == "await")
+    return AwaitStep{n["step"].small()};
   CollectiveStep s = CollectiveStep();
   s.kind = n["op"].oneOf<CollectiveStep::Kind>(collectiveKinds);
   s.reduction = n["reduction"].oneOf<CollectiveStep::Reduction>(reductions);
@@ -399,6 +405,7 @@ static StepAction readAction(const Node &n) {
   s.outDim = shape.at(2).integer(), s.inner = shape.at(3).integer();
   s.in = readRef(n["in"]), s.out = readRef(n["out"]);
   s.site = n["site"].small();
+  s.begun = n.has("begun") && n["begun"].boolean();
   if (s.kind == CollectiveStep::Kind::AllToAll) {
     Node split = n["split"];
     s.middle = split.at(0).integer(), s.inDim2 = split.at(1).integer();

@@ -63,6 +63,8 @@ public:
       if (!fault.empty())
         return error(fmt::format("step {}", i), fault);
     }
+    if (std::string fault = awaits(); !fault.empty())
+      return error("collectives", fault);
     return {};
   }
 
@@ -244,6 +246,31 @@ private:
 
   std::string check(const FillStep &s) const { return range("to", s.to, s.bytes); }
 
+  std::string check(const AwaitStep &s) const {
+    const CollectiveStep *collective =
+        s.step >= 0 && s.step < std::ssize(program.steps)
+            ? std::get_if<CollectiveStep>(&program.steps[static_cast<size_t>(s.step)].action)
+            : nullptr;
+    return collective && collective->begun
+               ? ""
+               : fmt::format("it awaits step {}, which begins no collective", s.step);
+  }
+
+  /// Each collective that is begun is awaited once, later.
+  std::string awaits() const {
+    std::map<int64_t, int64_t> open;
+    for (int64_t i = 0; i < std::ssize(program.steps); ++i) {
+      const StepAction &action = program.steps[static_cast<size_t>(i)].action;
+      if (const auto *c = std::get_if<CollectiveStep>(&action); c && c->begun)
+        open[i] = i;
+      if (const auto *a = std::get_if<AwaitStep>(&action); a && !open.erase(a->step))
+        return fmt::format("step {} awaits step {}, which is not under way", i, a->step);
+    }
+    return open.empty() ? ""
+                        : fmt::format("step {} begins a collective that no step awaits",
+                                      open.begin()->first);
+  }
+
   std::string check(const CollectiveStep &s) const {
     using Kind = CollectiveStep::Kind;
     if (!axesAreValid(s.axes, executable.mesh))
@@ -310,8 +337,9 @@ Status verify(const Executable &e) {
 #define CLEAVE_FEATURES(X)                                                                         \
   X(sse4.1)                                                                                        \
   X(sse4.2)                                                                                        \
-  X(avx) X(avx2) X(fma) X(f16c) X(bmi) X(bmi2) X(popcnt) X(lzcnt) X(avx512f) X(avx512vl)           \
-      X(avx512bw) X(avx512dq) X(avx512cd) X(avx512vnni) X(avx512bf16)
+  X(avx)                                                                                           \
+  X(avx2) X(fma) X(f16c) X(bmi) X(bmi2) X(popcnt) X(lzcnt) X(avx512f) X(avx512vl) X(avx512bw)      \
+      X(avx512dq) X(avx512cd) X(avx512vnni) X(avx512bf16)
 std::vector<std::string> cpuFeatures() {
   std::vector<std::string> found;
   __builtin_cpu_init();

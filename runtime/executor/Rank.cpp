@@ -233,18 +233,33 @@ Status Rank::execute(const Program &program, const Step &step, const Resolved &r
     return device->copy(resolved.c, resolved.a, s->bytes);
   if (auto *s = std::get_if<FillStep>(&step.action))
     return device->fill(resolved.c, 0, s->bytes);
+  if (auto *s = std::get_if<AwaitStep>(&step.action)) {
+    auto found = begun.find(s->step);
+    if (found == begun.end())
+      return {}; // a fault left its beginning out
+    awaited = std::move(found->second);
+    begun.erase(found);
+    return device->wait(*awaited);
+  }
   const auto &s = std::get<CollectiveStep>(step.action);
   std::string_view where;
   if (step.location >= 0)
     where = program.locations[static_cast<size_t>(step.location)];
   else if (s.site >= 0)
     where = program.collectiveSites[static_cast<size_t>(s.site)].location;
-  return device->collective(communicator, s, resolved.a, resolved.c, where);
+  if (!s.begun)
+    return device->collective(communicator, s, resolved.a, resolved.c, where);
+  auto event = device->beginCollective(communicator, s, resolved.a, resolved.c, where);
+  if (!event)
+    return event.error();
+  begun[static_cast<int32_t>(&step - program.steps.data())] = std::move(*event);
+  return {};
 }
 
 Status Rank::run(size_t number, const std::vector<const char *> &inputs) {
   const Program &program = executable.programs[number];
   Prepared &prepared = programs[number];
+  begun.clear();
   for (size_t i = 0; i < inputs.size(); ++i)
     if (inputs[i])
       if (auto status = storeInto(argumentData(number, i), program.arguments[i].layout, inputs[i]);
@@ -274,7 +289,7 @@ Status Rank::run(size_t number, const std::vector<const char *> &inputs) {
         return status;
       continue;
     }
-    double waited = communicator.stats.waitSeconds;
+    double waited = communicator.waited();
     Clock::time_point start = Clock::now();
     if (auto status = execute(program, program.steps[i], prepared.steps[i]); !status)
       return status;
@@ -285,12 +300,22 @@ Status Rank::run(size_t number, const std::vector<const char *> &inputs) {
     StepProfile &profile = prepared.profile[i];
     ++profile.runs;
     Clock::time_point end = Clock::now();
-    double waiting = communicator.stats.waitSeconds - waited;
+    const Step &step = program.steps[i];
+    const auto *collective = std::get_if<CollectiveStep>(&step.action);
+    const auto *await = std::get_if<AwaitStep>(&step.action);
+    // While a collective runs beside the steps, its waiting is not theirs.
+    double waiting = await                              ? seconds(end - start)
+                     : collective && !collective->begun ? communicator.waited() - waited
+                                                        : 0;
     profile.seconds += seconds(end - start);
     profile.waitSeconds += waiting;
     if (options.timeline && std::ssize(timeline) < mostEvents)
       timeline.push_back({number, static_cast<int64_t>(i), seconds(start.time_since_epoch()),
                           seconds(end - start), waiting});
+    if (options.timeline && await && awaited && std::ssize(timeline) < mostEvents) {
+      auto [begin, took] = awaited->span();
+      timeline.push_back({number, await->step, begin, took, 0, /*beside=*/true});
+    }
   }
   return device->synchronize();
 }

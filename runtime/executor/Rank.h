@@ -35,6 +35,8 @@ public:
   Status prepare(size_t program);
   /// `inputs`: by argument, the whole tensor of inputs and scalars, else null.
   Status run(size_t program, const std::vector<const char *> &inputs);
+  /// After a failure, when the communicator knows of it: ends what is still under way.
+  void drain() { (void)device->synchronize(); }
   Status loadResult(size_t program, size_t result, char *global);
   /// This rank's block of a result, donated or not, padding included.
   Status copyResult(size_t program, size_t result, std::vector<char> &local);
@@ -77,6 +79,8 @@ private:
   std::map<std::string, std::unique_ptr<DeviceBuffer>, std::less<>> persistent;
   std::vector<Prepared> programs;
   std::vector<StepEvent> timeline;
+  std::map<int32_t, std::unique_ptr<DeviceEvent>> begun; ///< collectives under way, by step
+  std::unique_ptr<DeviceEvent> awaited;                  ///< the last of them that is over
   int64_t faultStep = -1;
 };
 

@@ -132,6 +132,7 @@ struct Session::State {
         comm.fail("an unknown exception");
         outcome = comm.check();
       }
+      ranks[index]->drain(); // nobody reads this rank's memory once it has returned
       comm.end();
       std::lock_guard lock(mutex);
       outcomes[index] = std::move(outcome);

@@ -70,6 +70,7 @@ struct StepEvent {
   int64_t step = 0;
   double begin = 0; ///< seconds, of one clock for all ranks
   double seconds = 0, waitSeconds = 0;
+  bool beside = false; ///< a collective on the rank's communication thread, beside the steps
 };
 inline constexpr int64_t mostEvents = 2'000'000;
 

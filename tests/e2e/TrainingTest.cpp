@@ -139,18 +139,20 @@ TEST_P(Training, GoesOnBitEqualFromSavedState) {
   EXPECT_TRUE(sameBits(persistent(*first, true), persistent(*second, true)));
 }
 
-TEST_P(Training, FusionAndMemoryReuseChangeNothing) {
+TEST_P(Training, FusionMemoryReuseAndOverlapChangeNothing) {
   Tensors weights = oracle("gpt2/weights.safetensors");
-  auto results = [&](bool fuse, bool reuse) -> Tensors {
+  auto results = [&](bool fuse, bool reuse, bool overlap = true) -> Tensors {
     CompileOptions options = gradientsOf("loss", DType::F64);
     options.fuse = fuse;
     options.reuseMemory = reuse;
+    options.overlap = overlap;
     auto session = ready(options);
     return session ? ran(*session, "loss_grads", inputs) : Tensors();
   };
   Tensors normal = results(true, true);
   ASSERT_EQ(normal.size(), 21u);
   EXPECT_TRUE(sameBits(normal, results(true, false)));
+  EXPECT_TRUE(sameBits(normal, results(true, true, false)));
   EXPECT_TRUE(close(normal, results(false, true), 1e-13));
 }
 

@@ -17,7 +17,7 @@ struct CompileCommand : CommonOptions {
   std::vector<std::string> kinds;
   std::string emit;
   OptimizerChoice optimizer;
-  bool training = false, remarks = false, noFuse = false;
+  bool training = false, remarks = false, noFuse = false, noOverlap = false;
 };
 
 constexpr std::pair<const char *, EmitStage> stages[] = {{"ir", EmitStage::IR},
@@ -63,6 +63,7 @@ Status runCompile(const CompileCommand &o) {
   CompileOptions options;
   options.optimizer = o.optimizer.settings;
   options.fuse = !o.noFuse;
+  options.overlap = !o.noOverlap;
   options.entries.clear();
   auto kinds =
       parseList("--kind", o.kinds.empty() ? "train" : fmt::format("{}", fmt::join(o.kinds, ",")));
@@ -161,6 +162,7 @@ void addCompile(Commands &commands) {
   addOptimizerSettings(app, o->optimizer);
   app->add_flag("--training", o->training, "dropout is active in forward and grads too");
   app->add_flag("--no-fuse", o->noFuse, "one kernel for each op");
+  app->add_flag("--no-overlap", o->noOverlap, "wait for each collective at once");
   app->add_flag("--remarks", o->remarks, "print the compiler's decisions on stderr");
   addModel(app, *o);
   addPlan(app, *o);

@@ -47,8 +47,10 @@ std::string stepText(const Step &step, const Executable &executable) {
           return fmt::format("copy {}", bytesText(action.bytes));
         else if constexpr (std::is_same_v<T, FillStep>)
           return fmt::format("fill {}", bytesText(action.bytes));
+        else if constexpr (std::is_same_v<T, AwaitStep>)
+          return fmt::format("await step {}", action.step);
         else
-          return describe(action, executable.mesh);
+          return describe(action, executable.mesh) + (action.begun ? ", begun" : "");
       },
       step.action);
 }

@@ -26,6 +26,8 @@ const char *kindText(StepKind kind) {
 }
 
 static std::string nameOf(const Program &program, const Step &step) {
+  if (std::holds_alternative<AwaitStep>(step.action))
+    return "await " + (step.label >= 0 ? program.labels[static_cast<size_t>(step.label)].ops : "");
   std::string ops = step.label >= 0 ? program.labels[static_cast<size_t>(step.label)].ops : "";
   if (const auto *g = std::get_if<GemmStep>(&step.action)) {
     std::string batch = g->batch > 1 ? fmt::format("{} x ", g->batch) : "";
@@ -167,9 +169,18 @@ std::string traceText(const Session &session, size_t number) {
            {"tid", rank},
            {"name", "thread_name"},
            {"args", {{"name", fmt::format("rank {}", rank)}}}});
+    bool communicates = false;
     for (const StepEvent &e : session.timeline(rank)) {
       if (e.program != number)
         continue;
+      if (e.beside && !communicates) {
+        communicates = true;
+        event({{"ph", "M"},
+               {"pid", 0},
+               {"tid", session.ranks() + rank},
+               {"name", "thread_name"},
+               {"args", {{"name", fmt::format("rank {} communication", rank)}}}});
+      }
       const Step &step = program.steps[static_cast<size_t>(e.step)];
       auto i = static_cast<size_t>(e.step);
       double time = std::max(e.seconds - e.waitSeconds, 1e-9);
@@ -183,7 +194,7 @@ std::string traceText(const Session &session, size_t number) {
         args["waiting_us"] = e.waitSeconds * 1e6;
       event({{"ph", "X"},
              {"pid", 0},
-             {"tid", rank},
+             {"tid", e.beside ? session.ranks() + rank : rank},
              {"ts", (e.begin - origin) * 1e6},
              {"dur", e.seconds * 1e6},
              {"name", names[i].empty() ? kindText(step.kind) : names[i]},

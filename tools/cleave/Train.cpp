@@ -23,7 +23,7 @@ struct TrainOptions : CommonOptions {
   std::string data, tokenizer = "bytes", weights, trace;
   OptimizerChoice optimizer;
   int64_t steps = 100, every = 1;
-  bool dryRun = false, profile = false;
+  bool dryRun = false, profile = false, noOverlap = false;
 };
 
 struct StepRecord {
@@ -128,6 +128,10 @@ Result<Built> Training::compileOrRead() {
       if (o.optimizer.given(option))
         return Error{fmt::format("{} cannot be changed: '{}' is an executable, compiled already",
                                  option, o.file)};
+    if (o.noOverlap)
+      return Error{fmt::format("--no-overlap cannot be changed: '{}' is an executable, compiled "
+                               "already",
+                               o.file)};
     return readBuilt(o);
   }
   if (auto status = o.optimizer.check(); !status)
@@ -149,6 +153,7 @@ Result<Built> Training::compileOrRead() {
   CompileOptions options;
   options.entries = {{o.function, EntryPoint::Kind::TrainStep, true}};
   options.optimizer = o.optimizer.settings;
+  options.overlap = !o.noOverlap;
   return build(*program, o.plan, o.elementType(), std::move(options), progress);
 }
 
@@ -421,6 +426,7 @@ void addTrain(Commands &commands) {
   app->add_option("--every", o->every, "print every Nth step (1)")
       ->check(wholeNumber(1, 1LL << 31))
       ->type_name("N");
+  app->add_flag("--no-overlap", o->noOverlap, "wait for each collective at once");
   app->add_flag("--dry-run", o->dryRun, "compile and show memory and collectives only");
   app->add_flag("--profile", o->profile, "where the time and the memory go, kernel by kernel");
   app->add_option("--trace", o->trace, "write when each step of each rank ran, for Perfetto")

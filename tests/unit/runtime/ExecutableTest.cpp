@@ -87,6 +87,13 @@ TEST(Executable, GoesOutAndComesBack) {
   EXPECT_TRUE(tokens.hasIgnore);
   EXPECT_EQ(tokens.rangeEnd, 10);
   EXPECT_EQ(*serialise(*back), *bytes); // nothing was lost
+  Mlp beside;
+  beside.overlap = true;
+  ASSERT_TRUE(verify(beside.build())) << verify(beside.build()).error().message;
+  back = deserialise(*serialise(beside.build()), "x");
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_TRUE(std::get<CollectiveStep>(back->programs[0].steps[2].action).begun);
+  EXPECT_EQ(std::get<AwaitStep>(back->programs[0].steps[6].action).step, 2);
 
   std::string path = testing::TempDir() + "executable_test.clx";
   ASSERT_TRUE(writeExecutable(e, path));
@@ -108,8 +115,8 @@ TEST(Executable, RefusesForeignCutAndNewerFiles) {
   expectRefused(bytes.substr(0, 20), "cut short");
   expectRefused(bytes + "x", "damaged");
   std::string newer = bytes;
-  newer[8] = 2;
-  expectRefused(withChecksum(newer), "format version 2, this program reads version 1");
+  newer[8] = 3;
+  expectRefused(withChecksum(newer), "format version 3, this program reads version 2");
   for (size_t n = 0; n < bytes.size(); ++n)
     ASSERT_FALSE(deserialise(bytes.substr(0, n), "x")) << n;
 }
@@ -243,6 +250,15 @@ TEST(Executable, VerifyFindsEachFault) {
   expect("from:", [](E &, P &p) { std::get<CopyStep>(p.steps[3].action).bytes = -4; });
   expect("to:", [](E &, P &p) { std::get<FillStep>(p.steps[5].action).to.offset = -4; });
   expect("grain 0", [](E &, P &p) { std::get<KernelStep>(p.steps[4].action).grain = 0; });
+  expect("step 3: it awaits step 0, which begins no collective",
+         [](E &, P &p) { p.steps[3].action = AwaitStep{0}; });
+  expect("it awaits step 99", [](E &, P &p) { p.steps[3].action = AwaitStep{99}; });
+  expect("step 2 begins a collective that no step awaits",
+         [&](E &, P &p) { reduce(p).begun = true; });
+  expect("step 4 awaits step 2, which is not under way", [&](E &, P &p) {
+    reduce(p).begun = true;
+    p.steps[3].action = p.steps[4].action = AwaitStep{2};
+  });
   expect("without a name", [](E &, P &p) { std::get<KernelStep>(p.steps[4].action).symbol = ""; });
 }
 

@@ -18,6 +18,7 @@ namespace cleave::samples {
 struct Mlp {
   int64_t batch = 5, width = 4, ffn = 7;
   int64_t dp = 1, tp = 1;
+  bool overlap = false; ///< the sum runs beside the update and the counter
 
   Executable build() const {
     const SubAxis dpAxis{0, 1, dp}, tpAxis{1, 1, tp};
@@ -105,6 +106,13 @@ struct Mlp {
                {update, StepKind::Optimizer, -1},
                {FillStep{{8, 0}, b * f * 4}, StepKind::Copy, -1},
                {count, StepKind::Optimizer, -1}};
+    if (overlap) {
+      std::get<CollectiveStep>(p.steps[2].action).begun = true;
+      Step copy = p.steps[3];
+      p.steps.erase(p.steps.begin() + 3);
+      p.steps.push_back({AwaitStep{2}, StepKind::Collective, 1});
+      p.steps.push_back(copy);
+    }
     Executable e;
     e.model = "mlp";
     e.plan = "megatron";

@@ -72,6 +72,7 @@ TEST(Session, EveryMeshGivesWhatOneRankGives) {
   for (int64_t dp : {1, 2, 3})
     for (int64_t tp : {1, 2, 3, 4, 9}) { // uneven, and more ranks than columns
       Mlp mlp;
+      mlp.overlap = tp % 2 == 0;
       mlp.dp = dp;
       mlp.tp = tp;
       auto session = open(mlp, options);
@@ -219,23 +220,79 @@ TEST(Session, FaultsEndAllRanksWithTheFirstCause) {
         Case{"rank=0,step=2,kind=hang",
              {"watchdog", "rank 0: is computing", "all_reduce(sum)", "mlp.cleave:3:3"}},
         Case{"rank=2,step=2,kind=skip", {"disagree", "rank 2", "has ended"}}}) {
-    Mlp mlp;
-    mlp.tp = 3;
-    SessionOptions options;
-    options.watchdogSeconds = 1;
-    options.fault = *FaultInjection::parse(c.fault);
-    auto session = open(mlp, options);
-    ASSERT_TRUE(session->initialise(1));
-    auto start = std::chrono::steady_clock::now();
-    expectError(asStatus(session->run("step", inputs(mlp), rate)), c.words, Fault::Rank);
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(9)) << c.fault;
-    // And every later call says the same.
-    expectError(asStatus(session->run("step", inputs(mlp), rate)), c.words, Fault::Rank);
-    expectError(asStatus(session->get("mlp.w1")), c.words, Fault::Rank);
+    for (bool overlap : {false, true}) {
+      Mlp mlp;
+      mlp.tp = 3;
+      mlp.overlap = overlap;
+      SessionOptions options;
+      options.watchdogSeconds = 1;
+      options.fault = *FaultInjection::parse(c.fault);
+      auto session = open(mlp, options);
+      ASSERT_TRUE(session->initialise(1));
+      auto start = std::chrono::steady_clock::now();
+      expectError(asStatus(session->run("step", inputs(mlp), rate)), c.words, Fault::Rank);
+      EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(9)) << c.fault;
+      // And every later call says the same.
+      expectError(asStatus(session->run("step", inputs(mlp), rate)), c.words, Fault::Rank);
+      expectError(asStatus(session->get("mlp.w1")), c.words, Fault::Rank);
+    }
   }
   EXPECT_FALSE(FaultInjection::parse("rank=x"));
   EXPECT_FALSE(FaultInjection::parse("rank=1,kind=flood"));
   EXPECT_FALSE(FaultInjection::parse("oops"));
+}
+
+TEST(Session, CollectivesBesideStepsGiveTheSameBits) {
+  for (int threads : {1, 6}) {
+    std::vector<char> bits[2];
+    for (bool overlap : {false, true}) {
+      Mlp mlp;
+      mlp.dp = 2, mlp.tp = 3;
+      mlp.overlap = overlap;
+      SessionOptions options;
+      options.threads = threads;
+      options.profile = options.timeline = true;
+      options.poison = true;
+      auto session = open(mlp, options);
+      ASSERT_TRUE(session->initialise(1));
+      RunOptions check;
+      check.checkReplicas = true;
+      for (int i = 0; i < 20; ++i) {
+        auto run = session->run("step", inputs(mlp), rate, check);
+        ASSERT_TRUE(run) << run.error().message;
+        auto &y = run->results.at("y").data;
+        bits[overlap].insert(bits[overlap].end(), y.begin(), y.end());
+      }
+      // Its time is on a row of its own, within begin and await.
+      int64_t beside = 0;
+      for (const StepEvent &e : session->timeline(1))
+        beside += e.beside && e.step == 2 && e.seconds > 0;
+      EXPECT_EQ(beside, overlap ? 20 : 0);
+      EXPECT_EQ(session->collectives(0).kinds[0].calls, 20);
+    }
+    EXPECT_EQ(bits[0], bits[1]);
+  }
+}
+
+TEST(Session, AFailureWhileACollectiveIsUnderWay) {
+  // Rank 0 fails between begin and await, while the others' sums wait for it or go on.
+  auto kernels = Mlp::kernels();
+  std::atomic<int> calls{0};
+  static std::atomic<int> *count;
+  count = &calls;
+  kernels->add("update", [](int64_t, int64_t, char **, const int64_t *) {
+    if (count->fetch_add(1) == 7)
+      throw std::runtime_error("the update went wrong");
+  });
+  Mlp mlp;
+  mlp.tp = 4;
+  mlp.overlap = true;
+  auto session = open(mlp.build(), kernels);
+  ASSERT_TRUE(session->initialise(1));
+  Status status;
+  for (int i = 0; i < 4 && status; ++i)
+    status = asStatus(session->run("step", inputs(mlp), rate));
+  expectError(status, {"failed", "the update went wrong"}, Fault::Rank);
 }
 
 TEST(Session, AKernelThatThrowsEndsAllRanks) {
