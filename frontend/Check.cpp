@@ -58,17 +58,17 @@ Result<CheckedProgram> check(SourceFile file, const CheckOptions &options,
   bool readable = diagnostics.empty();
   std::vector<std::string> models;
   const ast::Model *model = chooseModel(parsed, options, models, diagnostics);
-  std::vector<ast::Plan> plans = std::move(parsed.plans);
+  std::vector<ast::Plan> extraPlans;
   for (const SourceFile &extra : options.planFiles) {
     ast::File more = read(program.sources, extra, diagnostics);
     readable &= diagnostics.empty();
-    std::move(more.plans.begin(), more.plans.end(), std::back_inserter(plans));
+    std::move(more.plans.begin(), more.plans.end(), std::back_inserter(extraPlans));
   }
   if (!model || !readable)
     return failure(diagnostics, program.sources);
   sema::Checker checker(program, options, diagnostics);
   checker.model(*model, model->range);
-  checker.plans(plans, models);
+  checker.plans(parsed.plans, models, extraPlans);
   checker.planSettings();
   if (!diagnostics.empty())
     return failure(diagnostics, program.sources);

@@ -11,6 +11,7 @@
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/raw_ostream.h"
 
+#include <limits>
 #include <set>
 
 namespace cleave {
@@ -36,8 +37,8 @@ bool isRandom(const checked::Region &region) {
 struct IdRange {
   int64_t bound = INT64_MAX;
   std::string dim;
-  std::optional<int64_t> ignore;
-  bool lookedUp = false;
+  std::optional<int64_t> ignore; ///< of all its cross-entropies; none: they disagree
+  bool lookedUp = false, scored = false;
 };
 
 void collectRanges(const checked::Function &f, const checked::Region &region,
@@ -47,11 +48,17 @@ void collectRanges(const checked::Function &f, const checked::Region &region,
     return it == origin.end() ? value : it->second;
   };
   for (const Node &node : region.nodes) {
-    if (node.op == Op::Rename || node.op == Op::Broadcast || node.op == Op::Slice)
+    if (node.op == Op::Iota) // its bound is known, and has been checked
+      origin[node.results[0]] = node.results[0];
+    bool same = node.op == Op::Rename || node.op == Op::Broadcast || node.op == Op::Slice;
+    if (same && origin.contains(source(node.operands[0])))
       origin[node.results[0]] = source(node.operands[0]);
     if (node.op == Op::Repeat) {
+      const checked::Region &body = node.body[0];
       for (size_t i = 0; i < node.operands.size(); ++i)
-        origin[node.body[0].arguments[i]] = source(node.operands[i]);
+        if (body.yields[i] == body.arguments[i] && // the same ids in every turn
+            origin.contains(source(node.operands[i])))
+          origin[body.arguments[i]] = source(node.operands[i]);
       collectRanges(f, node.body[0], origin, ranges);
     }
     if (node.op != Op::Gather && node.op != Op::CrossEntropy)
@@ -61,8 +68,13 @@ void collectRanges(const checked::Function &f, const checked::Region &region,
     int64_t bound = type.dims[type.find(node.dims[0])].size;
     if (bound < range.bound)
       range.bound = bound, range.dim = node.dims[0];
-    if (node.op == Op::CrossEntropy)
-      range.ignore = node.count;
+    if (node.op == Op::CrossEntropy) {
+      if (!range.scored)
+        range.ignore = node.count;
+      else if (range.ignore != node.count)
+        range.ignore.reset();
+      range.scored = true;
+    }
     range.lookedUp |= node.op == Op::Gather;
   }
 }
@@ -116,6 +128,8 @@ private:
   std::map<std::pair<uint32_t, std::vector<LayerIndex>>, mlir::Value> slices;
   std::map<ValueId, int64_t> loopCounts;
   mlir::Value seed, step;
+  /// By value: the argument (or the positions) whose ids it has, as they are.
+  std::map<ValueId, ValueId> origin;
 
   //===--------------------------------------------------------------------===//
   // Types, locations, attributes
@@ -204,6 +218,9 @@ private:
     module->setAttr(kMeshAttr, MeshAttr::get(b.getContext(), names, sizes));
     module->setAttr(kPlanAttr, b.getArrayAttr(rules));
     module->setAttr(kPlanName, b.getStringAttr(plan->name));
+    if (plan->range.valid())
+      module->setLoc(mlir::FusedLoc::get({module.getLoc(), location(plan->range)}, Attribute(),
+                                         b.getContext()));
     return {};
   }
 
@@ -277,7 +294,9 @@ private:
       }
       slices[{index, {}}] = block->getArgument(number++);
     }
-    std::map<ValueId, ValueId> origin;
+    origin.clear();
+    for (ValueId argument : f.body.arguments)
+      origin[argument] = argument;
     std::map<ValueId, IdRange> ranges;
     collectRanges(f, f.body, origin, ranges);
     for (size_t i = 0; i < f.body.arguments.size(); ++i) {
@@ -491,6 +510,23 @@ private:
         .getResult();
   }
 
+  mlir::Value number(mlir::Location loc, mlir::Value like, double value) {
+    Type element = tensorOf(like).getElementType();
+    return constant(b, loc, NamedTensorType::get(b.getContext(), element, {}, {}, {}), value);
+  }
+  /// Inputs of ids are checked before the program runs. Ids that it computes are not: what is
+  /// looked up or scored with one outside of its range is no number.
+  bool areInputs(ValueId ids) const { return origin.contains(ids); }
+  mlir::Value notANumber(mlir::Location loc, mlir::Value like) {
+    return number(loc, like, std::numeric_limits<double>::quiet_NaN());
+  }
+  mlir::Value outside(mlir::Location loc, mlir::Value ids, int64_t size) {
+    mlir::Value low = compare(b, loc, Predicate::LT, ids, number(loc, ids, 0));
+    mlir::Value high =
+        compare(b, loc, Predicate::GE, ids, number(loc, ids, static_cast<double>(size)));
+    return binary<OrOp>(b, loc, low, high);
+  }
+
   mlir::Value emit(const Node &node, mlir::Location loc, NamedTensorType result,
                    llvm::ArrayRef<mlir::Value> operands) {
     switch (node.op) {
@@ -579,9 +615,14 @@ private:
       return reduction(Reduction::Min, node, loc, result, operands[0]);
     case Op::Contract:
       return two<ContractOp>(loc, result, operands);
-    case Op::Gather:
-      return GatherOp::create(b, loc, result, operands[0], operands[1],
-                              b.getStringAttr(node.dims[0]), mlir::ValueRange());
+    case Op::Gather: {
+      mlir::Value rows = GatherOp::create(b, loc, result, operands[0], operands[1],
+                                          b.getStringAttr(node.dims[0]), mlir::ValueRange());
+      if (areInputs(node.operands[1]) || !result.isFloat())
+        return rows;
+      int64_t size = tensorOf(operands[0]).sizeOf(node.dims[0]);
+      return select(b, loc, outside(loc, operands[1], size), notANumber(loc, rows), rows);
+    }
     case Op::Slice:
       return SliceOp::create(b, loc, result, operands[0], b.getStringAttr(node.dims[0]),
                              b.getI64IntegerAttr(node.start), b.getI64IntegerAttr(node.stride));
@@ -608,10 +649,25 @@ private:
       return RopeOp::create(b, loc, result, operands[0], operands[1], b.getStringAttr(node.dims[0]),
                             b.getF64FloatAttr(node.number), b.getBoolAttr(node.flag),
                             b.getI64IntegerAttr(node.count));
-    case Op::CrossEntropy:
-      return CrossEntropyOp::create(b, loc, result, operands[0], operands[1],
-                                    b.getStringAttr(node.dims[0]), b.getI64IntegerAttr(node.count),
-                                    b.getF64FloatAttr(node.number));
+    case Op::CrossEntropy: {
+      mlir::Value labels = operands[1];
+      mlir::Value loss =
+          CrossEntropyOp::create(b, loc, result, operands[0], labels, b.getStringAttr(node.dims[0]),
+                                 b.getI64IntegerAttr(node.count), b.getF64FloatAttr(node.number));
+      if (areInputs(node.operands[1]))
+        return loss;
+      int64_t classes = tensorOf(operands[0]).sizeOf(node.dims[0]);
+      mlir::Value counts = compare(b, loc, Predicate::NE, labels,
+                                   number(loc, labels, static_cast<double>(node.count)));
+      mlir::Value wrong = binary<AndOp>(b, loc, outside(loc, labels, classes), counts);
+      mlir::Value many = cleave::cast(b, loc, wrong, result.getElementType());
+      llvm::SmallVector<llvm::StringRef> all;
+      for (mlir::StringAttr name : tensorOf(labels).getNames())
+        all.push_back(name);
+      many = reduce(b, loc, Reduction::Sum, many, all);
+      mlir::Value any = compare(b, loc, Predicate::GT, many, number(loc, many, 0));
+      return select(b, loc, any, notANumber(loc, loss), loss);
+    }
     case Op::Attention:
       return attention(node, loc, result, operands);
     }

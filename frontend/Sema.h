@@ -89,7 +89,8 @@ public:
       : program(program), options(options), diagnostics(diagnostics) {}
 
   void model(const ast::Model &model, SourceRange mapRange);
-  void plans(const std::vector<ast::Plan> &plans, const std::vector<std::string> &models);
+  void plans(const std::vector<ast::Plan> &plans, const std::vector<std::string> &models,
+             const std::vector<ast::Plan> &extra);
   void planSettings();
 
 private:
@@ -185,6 +186,8 @@ private:
                                                  SourceRange range);
   bool sameDims(const TensorType &a, const TensorType &b) const;
   bool isFloat(DType type) const;
+  /// Whether matrices of it can be multiplied.
+  static bool hasProducts(DType type) { return type == DType::F32 || type == DType::F64; }
   std::string show(const std::vector<std::string> &atoms) const;
   std::vector<std::string> showNames(const std::vector<std::string> &atoms) const;
   Operand fail(SourceRange range, const std::string &message, const std::string &hint = {});

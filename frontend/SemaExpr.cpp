@@ -159,6 +159,9 @@ Operand Checker::evalContract(const ast::Expr &e) {
                 a.element != b.element ? "`@` of " + both + ": the element types differ"
                                        : "`@` takes floating point tensors, not " + program.show(a),
                 "cast: `f32(...)`");
+  if (!hasProducts(a.element))
+    return fail(e.opRange, "`@` of " + both + ": there are matrix products of f32 and f64 only",
+                "cast: `f32(...) @ f32(...)`");
   std::vector<std::string> shared, contracted;
   for (const Atom &atom : a.dims)
     if (b.has(atom.name))

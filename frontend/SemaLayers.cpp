@@ -185,6 +185,10 @@ Operand Checker::callAttention(const ast::Expr &call) {
                 "the element types differ: " + describe("q") + ", " + describe("k") + ", " +
                     describe("v"),
                 "cast them to one");
+  if (!hasProducts(tq.element))
+    return fail(call.range,
+                "attention of " + describe("q") + ": there are matrix products of f32 and f64 only",
+                "cast: `f32(...)`");
   for (const Atom &atom : tk.dims)
     if (atom.name != info.keyDim && !tq.has(atom.name))
       return fail(args.positional[1]->range, "the keys have the dim " + quoted(atom.name) +

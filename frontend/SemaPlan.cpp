@@ -12,11 +12,25 @@ namespace cleave::sema {
 // Plans
 //===----------------------------------------------------------------------===//
 
-void Checker::plans(const std::vector<ast::Plan> &plans, const std::vector<std::string> &models) {
+void Checker::plans(const std::vector<ast::Plan> &plans, const std::vector<std::string> &models,
+                    const std::vector<ast::Plan> &extra) {
   std::map<std::string, SourceRange> known;
   modelIsRight = diagnostics.empty();
-  for (const ast::Plan &p : plans) {
-    auto [it, fresh] = known.emplace(p.name.text + " for " + p.model.text, p.name.range);
+  auto textOf = [](const ast::Plan &p) { return p.name.text + " for " + p.model.text; };
+  // A file of plans may hold those of other models, and its plans come before the model's own.
+  std::set<std::string> replaced;
+  std::vector<const ast::Plan *> all;
+  for (const ast::Plan &p : extra)
+    if (p.model.text == program.model || p.name.text == options.plan) {
+      all.push_back(&p);
+      replaced.insert(textOf(p));
+    }
+  for (const ast::Plan &p : plans)
+    if (!replaced.count(textOf(p)))
+      all.push_back(&p);
+  for (const ast::Plan *each : all) {
+    const ast::Plan &p = *each;
+    auto [it, fresh] = known.emplace(textOf(p), p.name.range);
     if (!fresh) {
       diagnostics
           .error(p.name.range, "the plan " + quoted(p.name.text) + " for " + quoted(p.model.text) +

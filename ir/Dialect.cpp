@@ -424,3 +424,18 @@ NamedTensorType NamedTensorType::withDim(int64_t index, StringRef name, int64_t 
   sizes[index] = size;
   return get(getContext(), getElementType(), names, sizes, {});
 }
+InFlightDiagnostic cleave::emitUserError(Location loc) {
+  InFlightDiagnostic diagnostic = emitError(loc);
+  diagnostic.getUnderlyingDiagnostic()->getMetadata().push_back(
+      DiagnosticArgument(StringAttr::get(loc.getContext(), "user")));
+  return diagnostic;
+}
+
+bool cleave::isUserError(Diagnostic &diagnostic) {
+  return llvm::any_of(diagnostic.getMetadata(), [](const DiagnosticArgument &argument) {
+    if (argument.getKind() != DiagnosticArgument::DiagnosticArgumentKind::Attribute)
+      return false;
+    auto text = dyn_cast<StringAttr>(argument.getAsAttribute());
+    return text && text == "user";
+  });
+}

@@ -75,6 +75,10 @@ inline NamedTensorType tensorOf(mlir::Value value) {
 }
 inline bool isElementwise(mlir::Operation *op) { return op->hasTrait<Elementwise>(); }
 
+/// An error that is the user's fault, not ours: see isUserError.
+mlir::InFlightDiagnostic emitUserError(mlir::Location loc);
+bool isUserError(mlir::Diagnostic &diagnostic);
+
 /// A scalar or splat constant of the type (numbers are cast to its element type).
 mlir::Value constant(mlir::OpBuilder &b, mlir::Location loc, NamedTensorType type, double value);
 

@@ -42,7 +42,7 @@ public:
     e.message = errors.empty() ? "the compiler failed in the stage '" + stage +
                                      "' without saying why; please report this"
                                : errors;
-    e.fault = Fault::Internal;
+    e.fault = user ? Fault::User : Fault::Internal;
     return e;
   }
   std::vector<std::string> remarks;
@@ -55,6 +55,7 @@ private:
       std::string where = placeOf(note.getLocation());
       text += "\n  note: " + (where.empty() ? "" : where + ": ") + note.str();
     }
+    user |= isUserError(d);
     if (d.getSeverity() == DiagnosticSeverity::Error)
       errors += (errors.empty() ? "" : "\n") + text;
     else
@@ -63,6 +64,7 @@ private:
   }
 
   std::string errors;
+  bool user = false; ///< an error is the user's
   ScopedDiagnosticHandler handler;
 };
 

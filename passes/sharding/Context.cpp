@@ -6,8 +6,9 @@
 
 #include "llvm/ADT/StringSet.h"
 
+#include <map>
 #include <numeric>
-#include <set>
+#include <string>
 
 using namespace mlir;
 using namespace cleave;
@@ -67,7 +68,7 @@ LogicalResult ShardingContext::refineAxes(ModuleOp module) {
           note(t);
   });
   // Where each axis is cut: after the part that splits a compound's first atom.
-  llvm::StringMap<std::set<int64_t>> cuts;
+  llvm::StringMap<std::map<int64_t, std::string>> cuts; ///< and the dims that make them
   SmallVector<ShardRuleAttr> rules;
   for (Attribute a : plan)
     rules.push_back(cast<ShardRuleAttr>(a));
@@ -82,6 +83,13 @@ LogicalResult ShardingContext::refineAxes(ModuleOp module) {
     for (unsigned i = 0; i < f.getNumArguments(); ++i)
       addPins(f.getArgAttrOfType<ArrayAttr>(i, kPin));
   });
+  auto textOf = [&](ArrayAttr parts) {
+    std::string text;
+    for (StringRef part : parts.getAsValueRange<StringAttr>())
+      text +=
+          (text.empty() ? "" : " * ") + part.str() + "=" + std::to_string(dimSizes.lookup(part));
+    return text;
+  };
   for (ShardRuleAttr rule : rules)
     for (ArrayAttr dims : rule.getAlternatives())
       for (Attribute dim : dims) {
@@ -95,23 +103,27 @@ LogicalResult ShardingContext::refineAxes(ModuleOp module) {
             if (it == dimSizes.end() || pre == p)
               continue;
             pre *= shareOfMajor(it->second, 1, p / pre);
-            cuts[axis.getValue()].insert(pre);
+            cuts[axis.getValue()].emplace(pre, textOf(parts));
           }
         }
       }
   for (auto [name, size] : llvm::zip_equal(mesh.getNames(), mesh.getSizes())) {
     if (size == 1)
       continue;
-    std::set<int64_t> &at = cuts[name.getValue()];
-    at.insert(size);
+    std::map<int64_t, std::string> &at = cuts[name.getValue()];
+    at.emplace(size, "");
     int64_t pre = 1;
-    for (int64_t cut : at) {
+    for (const auto &[cut, dims] : at) {
       if (cut == pre)
         continue;
-      if (cut % pre)
-        return module.emitError() << "axis '" << name.getValue() << "' of " << size
-                                  << " ranks would have to be cut after " << pre << " and after "
-                                  << cut << " ranks at once; choose heads that agree";
+      if (cut % pre) {
+        auto places = dyn_cast<FusedLoc>(module.getLoc()); // the model's, then the plan's
+        return emitUserError(places ? places.getLocations().back() : module.getLoc())
+               << at[pre] << " cuts axis '" << name.getValue() << "' of " << size
+               << " ranks into parts of " << size / pre << ", " << dims << " into parts of "
+               << size / cut << ", and neither is made of the other; choose sizes that agree, or "
+               << "split one of them by another axis";
+      }
       bool whole = pre == 1 && cut == size;
       atoms.push_back(
           {AxisAttr::get(context, name, whole ? 1 : pre, whole ? 0 : cut / pre), cut / pre});
