@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
+#include <filesystem>
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -19,11 +20,38 @@ static Error fileError(std::string_view what, const std::string &path) {
   return Error{fmt::format("cannot {} '{}': {}", what, path, std::strerror(errno))};
 }
 
+/// The path behind symbolic links, whether or not there is a file yet.
+static std::string behindLinks(const std::string &path) {
+  constexpr int mostLinks = 40; // as the system has it
+  std::filesystem::path target = path;
+  std::error_code failed;
+  for (int i = 0; i < mostLinks && std::filesystem::is_symlink(target, failed); ++i) {
+    auto next = std::filesystem::read_symlink(target, failed);
+    if (failed)
+      break;
+    target = target.parent_path() / next;
+  }
+  return target.string();
+}
+
 Result<AtomicFile> AtomicFile::create(const std::string &path) {
   static std::atomic<int> counter{0};
   AtomicFile file;
   file.path = path;
-  file.temporary = fmt::format("{}.{}.{}.tmp", path, getpid(), counter++);
+  struct stat info{};
+  bool exists = stat(path.c_str(), &info) == 0;
+  if (!exists && errno != ENOENT)
+    return fileError("write", path);
+  if (exists && S_ISDIR(info.st_mode))
+    return Error{fmt::format("cannot write '{}': it is a folder", path)};
+  if (exists && !S_ISREG(info.st_mode)) {
+    file.descriptor = open(path.c_str(), O_WRONLY | O_CLOEXEC);
+    if (file.descriptor < 0)
+      return fileError("write", path);
+    return file;
+  }
+  file.target = behindLinks(path);
+  file.temporary = fmt::format("{}.{}.{}.tmp", file.target, getpid(), counter++);
   file.descriptor = open(file.temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (file.descriptor < 0)
     return fileError("write", path);
@@ -31,7 +59,8 @@ Result<AtomicFile> AtomicFile::create(const std::string &path) {
 }
 
 AtomicFile::AtomicFile(AtomicFile &&other) noexcept
-    : path(std::move(other.path)), temporary(std::move(other.temporary)),
+    : path(std::move(other.path)), target(std::move(other.target)),
+      temporary(std::move(other.temporary)),
       descriptor(std::exchange(other.descriptor, -1)) {
   other.temporary.clear();
 }
@@ -62,7 +91,9 @@ Status AtomicFile::commit() {
     return fileError("write", path);
   if (close(std::exchange(descriptor, -1)) != 0)
     return fileError("write", path);
-  if (rename(temporary.c_str(), path.c_str()) != 0)
+  if (temporary.empty())
+    return {};
+  if (rename(temporary.c_str(), target.c_str()) != 0)
     return fileError("write", path);
   temporary.clear();
   return {};

@@ -14,7 +14,8 @@ namespace cleave {
 
 /// A file written beside its place and renamed into it by `commit`, so that a
 /// reader sees the old file or the new one, never a part. Without `commit` the
-/// destructor removes what was written.
+/// destructor removes what was written. A symbolic link stays, and the file that
+/// it points to is replaced. A FIFO or device is written directly.
 class AtomicFile {
 public:
   static Result<AtomicFile> create(const std::string &path);
@@ -31,7 +32,7 @@ public:
 
 private:
   AtomicFile() = default;
-  std::string path, temporary;
+  std::string path, target, temporary; ///< target: behind links
   int descriptor = -1;
 };
 

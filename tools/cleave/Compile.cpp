@@ -47,6 +47,10 @@ Status emitAst(const CompileCommand &o) {
 Status runCompile(const CompileCommand &o) {
   if (auto status = requireSource(o, "compile"); !status)
     return status;
+  if (auto status =
+          requireDistinct("-o", o.out, {{"FILE", o.file}, {"--plan", planFile(o.plan)}});
+      !status)
+    return status;
   if (o.emit == "ast")
     return emitAst(o);
   if (o.emit.empty() && o.out.empty())

@@ -12,6 +12,8 @@ namespace cleave::tool {
 static Status runInit(const CommonOptions &o) {
   if (auto status = requireSource(o, "init"); !status)
     return status;
+  if (auto status = requireDistinct("--out", o.out, {{"FILE", o.file}}); !status)
+    return status;
   auto source = Source::open(o);
   if (!source)
     return source.error();

@@ -10,6 +10,7 @@
 #include "runtime/executable/Format.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <fmt/format.h>
 #include <set>
 
@@ -26,8 +27,7 @@ static Result<SourceFile> readSource(const std::string &path) {
   return SourceFile(path, std::string(file->view()));
 }
 
-/// The file of "FILE:NAME", or empty.
-static std::string planFile(const std::string &plan) {
+std::string planFile(const std::string &plan) {
   size_t colon = plan.rfind(':');
   return colon == std::string::npos ? "" : plan.substr(0, colon);
 }
@@ -37,6 +37,18 @@ std::string planName(const std::string &plan) {
     return "";
   size_t colon = plan.rfind(':');
   return colon == std::string::npos ? plan : plan.substr(colon + 1);
+}
+
+Status requireDistinct(const std::string &flag, const std::string &path,
+                       const std::vector<std::pair<std::string, std::string>> &inputs) {
+  for (const auto &[option, input] : inputs) {
+    std::error_code missing;
+    if (std::filesystem::equivalent(path, input, missing) && !missing)
+      return Error{fmt::format("{} {} and {} {} are the same file, which would be written over: "
+                               "give {} another",
+                               flag, path, option, input, flag)};
+  }
+  return {};
 }
 
 Result<Source> Source::open(const CommonOptions &options) {

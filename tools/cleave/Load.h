@@ -55,6 +55,12 @@ private:
 
 /// The name of a plan: "FILE:NAME" is NAME, "none" is "".
 std::string planName(const std::string &plan);
+/// The file of a plan "FILE:NAME", else "".
+std::string planFile(const std::string &plan);
+
+/// Fails if the output `path` of the option `flag` is one of the inputs: (option, path).
+Status requireDistinct(const std::string &flag, const std::string &path,
+                       const std::vector<std::pair<std::string, std::string>> &inputs);
 
 /// A function by name; the error knows near matches.
 Result<const checked::Function *> findFunction(const CheckedProgram &program,

@@ -180,6 +180,13 @@ Status Running::setParams(Session &session, const SafetensorsFile &inputs, const
 }
 
 Status Running::run() {
+  if (auto status = requireDistinct("--out", o.out,
+                                    {{"FILE", o.file},
+                                     {"--inputs", o.inputs},
+                                     {"--weights", o.weights},
+                                     {"--plan", planFile(o.plan)}});
+      !status)
+    return status;
   auto inputs = SafetensorsFile::open(o.inputs);
   if (!inputs)
     return inputs.error();

@@ -335,6 +335,13 @@ void Training::finish(Session &session, const Built &built, size_t number) {
 }
 
 Status Training::run() {
+  if (auto status = requireDistinct("--trace", o.trace,
+                                    {{"FILE", o.file},
+                                     {"--data", o.data},
+                                     {"--weights", o.weights},
+                                     {"--plan", planFile(o.plan)}});
+      !status)
+    return status;
   auto built = compileOrRead();
   if (!built)
     return built.error();

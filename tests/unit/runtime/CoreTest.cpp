@@ -12,9 +12,12 @@
 #include "runtime/core/Threads.h"
 
 #include <cmath>
+#include <fcntl.h>
 #include <filesystem>
 #include <gtest/gtest.h>
 #include <numeric>
+#include <sys/stat.h>
+#include <unistd.h>
 
 using namespace cleave;
 
@@ -123,6 +126,40 @@ TEST(AtomicFile, AppearsWholeOrNotAtAll) {
   EXPECT_NE(missing.error().message.find(path), std::string::npos);
   EXPECT_FALSE(AtomicFile::create("/nonexistent-folder/x"));
   EXPECT_FALSE(MappedFile::open(testing::TempDir()));
+}
+
+TEST(AtomicFile, KeepsLinksFoldersAndDevices) {
+  namespace fs = std::filesystem;
+  fs::path folder = fs::path(testing::TempDir()) / "atomic_file_places";
+  fs::remove_all(folder);
+  fs::create_directories(folder / "deep");
+  fs::create_symlink("deep/file", folder / "link");
+  fs::create_symlink("link", folder / "chain");
+  for (const char *text : {"made", "replaced"}) {
+    ASSERT_TRUE(writeFileAtomically((folder / "chain").string(), text));
+    EXPECT_TRUE(fs::is_symlink(folder / "chain"));
+    EXPECT_TRUE(fs::is_symlink(folder / "link"));
+    EXPECT_EQ(MappedFile::open((folder / "deep/file").string())->view(), text);
+  }
+  auto refused = AtomicFile::create((folder / "deep").string());
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("it is a folder"), std::string::npos);
+  fs::create_symlink("loop", folder / "loop");
+  EXPECT_FALSE(AtomicFile::create((folder / "loop").string()));
+
+  fs::path fifo = folder / "fifo";
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  int reader = open(fifo.c_str(), O_RDONLY | O_NONBLOCK);
+  ASSERT_GE(reader, 0);
+  EXPECT_TRUE(writeFileAtomically(fifo.string(), "through"));
+  char text[16] = {};
+  EXPECT_EQ(read(reader, text, sizeof text), 7);
+  EXPECT_STREQ(text, "through");
+  close(reader);
+  EXPECT_TRUE(fs::is_fifo(fifo));
+  EXPECT_TRUE(writeFileAtomically("/dev/null", "away"));
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder), {}), 5);
+  fs::remove_all(folder);
 }
 
 static const std::vector<MeshAxis> mesh = {{"dp", 2}, {"tp", 4}};
