@@ -308,6 +308,8 @@ Status Pipeline::compileEntry(const EntryPoint &entry) {
     if (failed(made))
       return failure();
     built = std::move(*made);
+    for (Program &p : built.programs)
+      p.training = entry.training;
     return success();
   });
   if (options.emit == EmitStage::Scheduled) {

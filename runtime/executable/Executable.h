@@ -228,6 +228,7 @@ struct Program {
   std::vector<Buffer> buffers;
   std::vector<Step> steps;
   int64_t arenaBytes = 0;
+  bool training = false; ///< dropout is active
   std::vector<std::string> locations;
   std::vector<StepLabel> labels;
   std::vector<CollectiveSite> collectiveSites;

@@ -198,6 +198,7 @@ static Json toJson(const Program &p) {
           {"buffers", buffers},
           {"steps", steps},
           {"arena_bytes", p.arenaBytes},
+          {"training", p.training},
           {"locations", p.locations},
           {"labels", labels},
           {"collective_sites", sites}};
@@ -456,6 +457,7 @@ static Program readProgram(const Node &n) {
                 s["work"].at(1).integer()};
   });
   p.arenaBytes = n["arena_bytes"].integer();
+  p.training = n["training"].boolean();
   p.locations = n["locations"].list(string);
   p.labels =
       n["labels"].list([](const Node &l) { return StepLabel{l.at(0).string(), l.at(1).string()}; });

@@ -67,6 +67,7 @@ Json executableJson(const Executable &e, bool steps) {
   for (const Program &p : e.programs) {
     Json one = {{"name", p.name},
                 {"sizes", sizesJson(p.dims)},
+                {"training", p.training},
                 {"steps", p.steps.size()},
                 {"memory", plannedMemory(e, p).json()},
                 {"collectives", collectivesJson(p)}};
@@ -107,7 +108,8 @@ void printExecutable(const Executable &e, bool steps) {
                   e.cpuFeatures.empty() ? "nothing special of the processor"
                                         : fmt::format("{}", fmt::join(e.cpuFeatures, ", "))));
   for (const Program &p : e.programs) {
-    out(fmt::format("\nprogram {} for {}\n", p.name, sizesText(p.dims)));
+    out(fmt::format("\nprogram {} for {}{}\n", p.name, sizesText(p.dims),
+                    p.training ? ", dropout active" : ""));
     Table arguments({"  argument", "role", "layout", "bytes per rank"}, {true, true, true, false});
     for (const Argument &a : p.arguments)
       arguments.row({"  " + a.name, std::string(roleNames[static_cast<int>(a.role)]),

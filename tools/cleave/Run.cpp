@@ -76,6 +76,7 @@ private:
   Result<Built> compileOrRead(const SafetensorsFile &inputs);
   Result<Inputs> readInputs(const SafetensorsFile &file, const Program &program);
   Status setParams(Session &session, const SafetensorsFile &inputs, const Program &program);
+  Status requireTraining(const Program &program) const;
   std::string programName() const { return o.function + (o.grads ? "_grads" : ""); }
 
   const RunCommand &o;
@@ -179,6 +180,19 @@ Status Running::setParams(Session &session, const SafetensorsFile &inputs, const
   return {};
 }
 
+/// Whether dropout is active was settled when the executable was compiled.
+Status Running::requireTraining(const Program &program) const {
+  if (!isExecutable(o) || program.training == o.train)
+    return {};
+  if (program.training)
+    return Error{fmt::format("'{}' of '{}' was compiled with dropout active: give --train, or "
+                             "compile it without --training",
+                             program.name, o.file)};
+  return Error{fmt::format("--train: '{}' of '{}' was compiled without dropout: leave --train out, "
+                           "or compile it with --training",
+                           program.name, o.file)};
+}
+
 Status Running::run() {
   if (auto status = requireDistinct("--out", o.out,
                                     {{"FILE", o.file},
@@ -212,6 +226,8 @@ Status Running::run() {
     }
   }
   const Program &program = built->program(*number);
+  if (auto status = requireTraining(program); !status)
+    return status;
   auto values = readInputs(*inputs, program);
   if (!values)
     return values.error();

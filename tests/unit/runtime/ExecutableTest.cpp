@@ -72,6 +72,7 @@ void expectRefused(const std::string &bytes, const std::string &word) {
 
 TEST(Executable, GoesOutAndComesBack) {
   Executable e = full();
+  e.programs[0].training = true;
   ASSERT_TRUE(verify(e)) << verify(e).error().message;
   auto bytes = serialise(e);
   ASSERT_TRUE(bytes);
@@ -79,6 +80,7 @@ TEST(Executable, GoesOutAndComesBack) {
   ASSERT_TRUE(back) << back.error().message;
   EXPECT_EQ(back->objects, e.objects);
   EXPECT_EQ(back->settings, e.settings);
+  EXPECT_TRUE(back->programs[0].training);
   const auto &s = std::get<CollectiveStep>(back->programs[0].steps[7].action);
   EXPECT_EQ(s.kind, CollectiveStep::Kind::AllToAll);
   EXPECT_FALSE(s.dimFirst);
