@@ -59,6 +59,7 @@ void addInit(Commands &commands) {
   addFile(app, *o, false);
   app->add_option("--out", o->out, "the safetensors file")->required()->type_name("FILE");
   addModel(app, *o);
+  addSizes(app, *o);
   addSeed(app, *o);
   addOutput(app, *o);
   commands.action(app, [o] { return runInit(*o); });

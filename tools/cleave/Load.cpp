@@ -4,6 +4,7 @@
 //===----------------------------------------------------------------------===//
 #include "Load.h"
 
+#include "frontend/Parser.h"
 #include "runtime/core/AtomicFile.h"
 #include "runtime/core/Shard.h"
 #include "runtime/cpu/ObjectLoader.h"
@@ -19,6 +20,36 @@ namespace cleave::tool {
 //===----------------------------------------------------------------------===//
 // Sources
 //===----------------------------------------------------------------------===//
+
+/// Sizes for free dims that have none yet, from the first one on.
+static const std::vector<std::vector<int64_t>> placeholders = {{3, 4, 5, 6, 7},
+                                                               {16, 32, 48, 64, 80},
+                                                               {67, 131, 193, 257, 317},
+                                                               {128, 256, 384, 512, 640},
+                                                               {1031, 2053, 3079, 4099, 5119},
+                                                               {2048, 4096, 6144, 8192, 10240}};
+/// The same for checks: with little that divides them.
+static const std::vector<std::vector<int64_t>> oddPlaceholders = {{3, 7, 5, 11, 13},
+                                                                  {13, 29, 17, 23, 19},
+                                                                  {67, 131, 193, 257, 317},
+                                                                  {6, 14, 10, 22, 26},
+                                                                  {12, 28, 20, 44, 52},
+                                                                  {1031, 2053, 3079, 4099, 5119}};
+
+/// The free dims of a model, in the order of the text; the file may have only one.
+static std::vector<std::string> freeDimsOf(const SourceFile &file, const std::string &name) {
+  SourceMap sources;
+  Diagnostics diagnostics;
+  std::vector<std::string> names;
+  if (file.text().size() > UINT32_MAX)
+    return names;
+  ast::File parsed = parse(sources, sources.add(file), diagnostics);
+  for (const ast::Model &model : parsed.models)
+    for (const ast::Dim &dim : model.dims)
+      if (!dim.value && (name.empty() || model.name.text == name))
+        names.push_back(dim.name.text);
+  return names;
+}
 
 static Result<SourceFile> readSource(const std::string &path) {
   auto file = MappedFile::open(path);
@@ -56,6 +87,7 @@ Result<Source> Source::open(const CommonOptions &options) {
   if (!file)
     return file.error();
   Source source(std::move(*file));
+  source.freeDims = freeDimsOf(source.file, options.model);
   source.base.model = options.model;
   auto settings = parsePairs("--set", options.settings);
   if (!settings)
@@ -83,11 +115,59 @@ Result<CheckedProgram> Source::checkWith(const CheckOptions &options) const {
   return cleave::check(file, options);
 }
 
-Result<CheckedProgram> Source::look() const {
-  CheckOptions options = base;
-  options.freeSizes = sizes;
-  options.inventSizes = true;
-  return checkWith(options);
+Sizes Source::invented(const std::vector<int64_t> &row) const {
+  Sizes all;
+  for (size_t i = 0; i < freeDims.size(); ++i)
+    if (!sizes.count(freeDims[i]))
+      all.emplace(freeDims[i],
+                  row[i % row.size()] + static_cast<int64_t>(i / row.size()) * row.back());
+  return all;
+}
+
+Result<CheckedProgram>
+Source::tryRows(const std::vector<std::vector<int64_t>> &rows) const {
+  std::optional<Error> first;
+  for (const std::vector<int64_t> &row : rows) {
+    CheckOptions options = base;
+    options.freeSizes = sizes;
+    options.defaultSizes = invented(row);
+    auto program = checkWith(options);
+    if (program)
+      return program;
+    if (!first)
+      first = program.error();
+    if (options.defaultSizes.empty())
+      break;
+  }
+  return *first;
+}
+
+Result<CheckedProgram> Source::look() const { return tryRows(placeholders); }
+
+bool Source::dependsOn(const CheckedProgram &seen, const std::string &function,
+                       const std::string &dim) const {
+  auto text = [&](const CheckedProgram &program) {
+    checked::Program alone = program;
+    std::erase_if(alone.functions, [&](const auto &f) { return f.name != function; });
+    alone.dims.clear();
+    alone.plans.clear();
+    alone.weights.clear();
+    return checked::print(alone);
+  };
+  std::string before = text(seen);
+  for (const std::vector<int64_t> &row : placeholders) {
+    CheckOptions options = base;
+    for (const checked::NamedDim &d : seen.dims)
+      if (d.kind == checked::NamedDim::Free)
+        options.freeSizes[d.name] = d.size;
+    int64_t &size = options.freeSizes[dim];
+    if (size == row.back())
+      continue;
+    size = row.back();
+    if (auto other = checkWith(options))
+      return text(*other) != before;
+  }
+  return true;
 }
 
 Result<CheckedProgram> Source::check(const Sizes &freeSizes) const {
@@ -144,15 +224,13 @@ Result<Sizes> Source::complete(const Sizes &fallback) const {
 }
 
 Result<Sizes> Source::completeOdd() const {
-  auto program = look();
+  auto program = tryRows(oddPlaceholders);
   if (!program)
     return program.error();
-  constexpr int64_t odd[] = {3, 7, 5, 11, 13};
-  Sizes all = sizes;
-  size_t next = 0;
+  Sizes all;
   for (const checked::NamedDim &dim : program->dims)
     if (dim.kind == checked::NamedDim::Free)
-      all.emplace(dim.name, odd[next++ % std::size(odd)]);
+      all.emplace(dim.name, dim.size);
   return all;
 }
 

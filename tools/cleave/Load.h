@@ -30,7 +30,8 @@ public:
 
   /// Sizes that the options give: --batch, --seq, --dim.
   const Sizes &given() const { return sizes; }
-  /// Without a plan; free dims that nobody gave get small sizes.
+  /// Without a plan; free dims that nobody gave get small sizes, and larger ones
+  /// where the program cannot have these. Errors are those of the small ones.
   Result<CheckedProgram> look() const;
   /// With exactly these sizes and the options' plan and mesh.
   Result<CheckedProgram> check(const Sizes &freeSizes) const;
@@ -39,15 +40,24 @@ public:
   Result<CheckedProgram> check(const Sizes &freeSizes, const std::string &plan) const;
   /// The given sizes, and for the model's other free dims those of `fallback`.
   Result<Sizes> complete(const Sizes &fallback) const;
-  /// The given sizes, and others that little divides.
+  /// The given sizes, and others that little divides, as small as the program allows.
   Result<Sizes> completeOdd() const;
+  /// Whether anything in the function changes with the size of a free dim of `seen`, which
+  /// `look` gave.
+  bool dependsOn(const CheckedProgram &seen, const std::string &function,
+                 const std::string &dim) const;
 
 private:
   Source(SourceFile file) : file(std::move(file)) {}
   Result<CheckedProgram> checkWith(const CheckOptions &options) const;
+  /// The sizes of a row of `placeholders` for free dims that nobody gave.
+  Sizes invented(const std::vector<int64_t> &row) const;
+  /// With the first of the rows that the program can have.
+  Result<CheckedProgram> tryRows(const std::vector<std::vector<int64_t>> &rows) const;
 
   SourceFile file;
   CheckOptions base; ///< model, settings
+  std::vector<std::string> freeDims; ///< in the order of the text
   Sizes sizes;
   std::string plan;
   std::vector<std::pair<std::string, int64_t>> mesh;

@@ -101,6 +101,10 @@ Result<Built> Running::compileOrRead(const SafetensorsFile &inputs) {
   auto sizes = sizesFromInputs(*seen, **function, inputs, source->given());
   if (!sizes)
     return sizes.error();
+  for (const checked::NamedDim &dim : seen->dims)
+    if (dim.kind == checked::NamedDim::Free && !sizes->count(dim.name) &&
+        !source->dependsOn(*seen, o.function, dim.name))
+      sizes->emplace(dim.name, dim.size);
   auto program = source->check(*sizes);
   if (!program)
     return program.error();
