@@ -60,8 +60,7 @@ Result<AtomicFile> AtomicFile::create(const std::string &path) {
 
 AtomicFile::AtomicFile(AtomicFile &&other) noexcept
     : path(std::move(other.path)), target(std::move(other.target)),
-      temporary(std::move(other.temporary)),
-      descriptor(std::exchange(other.descriptor, -1)) {
+      temporary(std::move(other.temporary)), descriptor(std::exchange(other.descriptor, -1)) {
   other.temporary.clear();
 }
 

@@ -160,7 +160,10 @@ private:
 Status Checking::load() {
   if (auto status = requireSource(o, "check"); !status)
     return status;
-  if (planName(o.plan).empty())
+  if (o.plan == "none")
+    return Error{"--plan none is one rank, and there is nothing to check it against: give a plan "
+                 "that splits the program"};
+  if (o.plan.empty())
     return Error{"--plan NAME is required: the plan to check against one rank"};
   auto opened = Source::open(o);
   if (!opened)

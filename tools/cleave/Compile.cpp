@@ -17,6 +17,7 @@ struct CompileCommand : CommonOptions {
   std::vector<std::string> kinds;
   std::string emit;
   OptimizerChoice optimizer;
+  const CLI::App *app = nullptr;
   bool training = false, remarks = false, noFuse = false, noOverlap = false;
 };
 
@@ -35,6 +36,14 @@ Status writeText(const CompileCommand &o, const std::string &text) {
 }
 
 Status emitAst(const CompileCommand &o) {
+  if (auto status =
+          requireNone(o.app,
+                      {"--kind", "--fn", "--batch", "--seq", "--dim", "--optimizer", "--momentum",
+                       "--decay", "--decay-all", "--training", "--no-fuse", "--no-overlap",
+                       "--remarks", "--model", "--set", "--dtype", "--plan", "--mesh"},
+                      "with --emit=ast, which prints the text as it was read");
+      !status)
+    return status;
   auto file = MappedFile::open(o.file);
   if (!file)
     return file.error();
@@ -47,14 +56,31 @@ Status emitAst(const CompileCommand &o) {
 Status runCompile(const CompileCommand &o) {
   if (auto status = requireSource(o, "compile"); !status)
     return status;
-  if (auto status =
-          requireDistinct("-o", o.out, {{"FILE", o.file}, {"--plan", planFile(o.plan)}});
+  if (auto status = requireDistinct("-o", o.out, {{"FILE", o.file}, {"--plan", planFile(o.plan)}});
       !status)
     return status;
+  if (!o.emit.empty())
+    if (auto status = requireNone(o.app, {"--json"}, "with --emit, which prints text"); !status)
+      return status;
   if (o.emit == "ast")
     return emitAst(o);
   if (o.emit.empty() && o.out.empty())
     return Error{"-o FILE is required: where the executable goes; or --emit=STAGE, which prints"};
+  auto kinds =
+      parseList("--kind", o.kinds.empty() ? "train" : fmt::format("{}", fmt::join(o.kinds, ",")));
+  if (!kinds)
+    return kinds.error();
+  for (auto kind = kinds->begin(); kind != kinds->end(); ++kind)
+    if (std::find(kinds->begin(), kind, *kind) != kind)
+      return Error{fmt::format("--kind {}: '{}' is given twice", fmt::join(*kinds, ","), *kind)};
+  bool trains = std::find(kinds->begin(), kinds->end(), "train") != kinds->end();
+  if (auto status = o.optimizer.check(trains); !status)
+    return status;
+  if (trains && kinds->size() == 1)
+    if (auto status = requireNone(o.app, {"--training"},
+                                  "with --kind train alone, where dropout is always active");
+        !status)
+      return status;
   auto source = Source::open(o);
   if (!source)
     return source.error();
@@ -69,13 +95,6 @@ Status runCompile(const CompileCommand &o) {
   options.fuse = !o.noFuse;
   options.overlap = !o.noOverlap;
   options.entries.clear();
-  auto kinds =
-      parseList("--kind", o.kinds.empty() ? "train" : fmt::format("{}", fmt::join(o.kinds, ",")));
-  if (!kinds)
-    return kinds.error();
-  bool trains = std::find(kinds->begin(), kinds->end(), "train") != kinds->end();
-  if (auto status = o.optimizer.check(trains); !status)
-    return status;
   for (const std::string &kind : *kinds) {
     EntryPoint entry;
     // The function of a kind, unless one is named.
@@ -148,6 +167,7 @@ void addCompile(Commands &commands) {
       "  cleave compile models/gpt2.cleave -o gpt2.cleavex --kind train,forward\n"
       "  cleave compile models/gpt2.cleave --emit=sharded --plan megatron --mesh tp=2\n"
       "  cleave compile models/gpt2.cleave --emit=ir --kind forward --fn forward\n");
+  o->app = app;
   addFile(app, *o, false);
   app->add_option("-o,--out", o->out, "the executable (.cleavex), or the text of --emit")
       ->type_name("FILE");

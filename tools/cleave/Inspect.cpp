@@ -176,6 +176,9 @@ Status runInspect(const InspectOptions &o) {
       return Error{fmt::format("'{}' is a program's source; `inspect` reads executables and "
                                "safetensors files (`cleave compile --emit=ast` prints a source)",
                                o.file)};
+    if (o.steps)
+      return Error{
+          fmt::format("--steps lists the steps of an executable, which '{}' is not", o.file)};
     return inspectTensors(o);
   }
   auto built = readBuilt(o);

@@ -22,19 +22,13 @@ namespace cleave::tool {
 //===----------------------------------------------------------------------===//
 
 /// Sizes for free dims that have none yet, from the first one on.
-static const std::vector<std::vector<int64_t>> placeholders = {{3, 4, 5, 6, 7},
-                                                               {16, 32, 48, 64, 80},
-                                                               {67, 131, 193, 257, 317},
-                                                               {128, 256, 384, 512, 640},
-                                                               {1031, 2053, 3079, 4099, 5119},
-                                                               {2048, 4096, 6144, 8192, 10240}};
+static const std::vector<std::vector<int64_t>> placeholders = {
+    {3, 4, 5, 6, 7},           {16, 32, 48, 64, 80},           {67, 131, 193, 257, 317},
+    {128, 256, 384, 512, 640}, {1031, 2053, 3079, 4099, 5119}, {2048, 4096, 6144, 8192, 10240}};
 /// The same for checks: with little that divides them.
-static const std::vector<std::vector<int64_t>> oddPlaceholders = {{3, 7, 5, 11, 13},
-                                                                  {13, 29, 17, 23, 19},
-                                                                  {67, 131, 193, 257, 317},
-                                                                  {6, 14, 10, 22, 26},
-                                                                  {12, 28, 20, 44, 52},
-                                                                  {1031, 2053, 3079, 4099, 5119}};
+static const std::vector<std::vector<int64_t>> oddPlaceholders = {
+    {3, 7, 5, 11, 13},   {13, 29, 17, 23, 19}, {67, 131, 193, 257, 317},
+    {6, 14, 10, 22, 26}, {12, 28, 20, 44, 52}, {1031, 2053, 3079, 4099, 5119}};
 
 /// The free dims of a model, in the order of the text; the file may have only one.
 static std::vector<std::string> freeDimsOf(const SourceFile &file, const std::string &name) {
@@ -124,8 +118,7 @@ Sizes Source::invented(const std::vector<int64_t> &row) const {
   return all;
 }
 
-Result<CheckedProgram>
-Source::tryRows(const std::vector<std::vector<int64_t>> &rows) const {
+Result<CheckedProgram> Source::tryRows(const std::vector<std::vector<int64_t>> &rows) const {
   std::optional<Error> first;
   for (const std::vector<int64_t> &row : rows) {
     CheckOptions options = base;
@@ -346,6 +339,12 @@ Result<std::unique_ptr<Session>> openSession(const Built &built, const CommonOpt
     return Error{fmt::format("the mesh {} has {} ranks; one process runs {} at most",
                              meshText(built.executable->mesh), built.executable->ranks(),
                              mostRanks)};
+  if (options.threads && options.threads < built.executable->ranks())
+    return Error{
+        fmt::format("--threads {}: the mesh {} has {} ranks, and each needs a thread: give "
+                    "--threads {} or more",
+                    options.threads, meshText(built.executable->mesh), built.executable->ranks(),
+                    built.executable->ranks())};
   auto kernels = ObjectLoader::load(*built.executable);
   if (!kernels)
     return kernels.error();

@@ -56,7 +56,7 @@ private:
   Result<CheckedProgram> tryRows(const std::vector<std::vector<int64_t>> &rows) const;
 
   SourceFile file;
-  CheckOptions base; ///< model, settings
+  CheckOptions base;                 ///< model, settings
   std::vector<std::string> freeDims; ///< in the order of the text
   Sizes sizes;
   std::string plan;

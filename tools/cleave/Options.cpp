@@ -168,6 +168,14 @@ bool OptimizerChoice::given(const std::string &option) const {
   return app && app->get_option_no_throw(option) && app->count(option) > 0;
 }
 
+Status requireNone(const CLI::App *app, const std::vector<std::string> &options,
+                   const std::string &where) {
+  for (const std::string &option : options)
+    if (app->count(option) > 0)
+      return Error{fmt::format("{} has no effect {}", option, where)};
+  return {};
+}
+
 Status OptimizerChoice::check(bool trains) const {
   for (const char *option : {"--optimizer", "--momentum", "--decay", "--decay-all"})
     if (!trains && given(option))

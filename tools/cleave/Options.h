@@ -73,6 +73,10 @@ void addOptimizer(CLI::App *app, OptimizerChoice &o);         ///< --optimizer
 void addRate(CLI::App *app, OptimizerChoice &o);              ///< --lr
 void addOptimizerSettings(CLI::App *app, OptimizerChoice &o); ///< --momentum --decay --decay-all
 
+/// Fails if one of the options is given: it has no effect, `where` says with what.
+Status requireNone(const CLI::App *app, const std::vector<std::string> &options,
+                   const std::string &where);
+
 /// "; did you mean 'x'?" or nothing, for the end of a message.
 std::string meant(const std::string &word, const std::vector<std::string> &candidates);
 

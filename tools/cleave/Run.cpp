@@ -18,6 +18,7 @@ struct RunCommand : CommonOptions {
   std::string inputs, weights;
   bool grads = false, train = false;
   int64_t step = 0;
+  const CLI::App *app = nullptr;
 };
 
 std::vector<std::string> namesIn(const SafetensorsFile &file) {
@@ -77,6 +78,13 @@ private:
   Result<Inputs> readInputs(const SafetensorsFile &file, const Program &program);
   Status setParams(Session &session, const SafetensorsFile &inputs, const Program &program);
   Status requireTraining(const Program &program) const;
+  /// Of the seed: neither dropout nor the weights, which come from the option's file, need it.
+  Status requireUsedSeed(const std::string &option) const {
+    if (o.train)
+      return {};
+    return requireNone(o.app, {"--seed"},
+                       fmt::format("with the weights of {} and without --train", option));
+  }
   std::string programName() const { return o.function + (o.grads ? "_grads" : ""); }
 
   const RunCommand &o;
@@ -172,6 +180,9 @@ Status Running::setParams(Session &session, const SafetensorsFile &inputs, const
     note(o.quiet, fmt::format("no --weights: initial weights of seed {}", o.seed));
     return session.initialise(o.seed);
   }
+  if (from == &inputs)
+    if (auto status = requireUsedSeed("--inputs"); !status)
+      return status;
   auto report = loadWeights(session, *from);
   if (!report)
     return report.error();
@@ -205,6 +216,13 @@ Status Running::run() {
                                      {"--plan", planFile(o.plan)}});
       !status)
     return status;
+  if (!o.train)
+    if (auto status = requireNone(o.app, {"--step"}, "without --train: it chooses the dropout");
+        !status)
+      return status;
+  if (!o.weights.empty())
+    if (auto status = requireUsedSeed("--weights"); !status)
+      return status;
   auto inputs = SafetensorsFile::open(o.inputs);
   if (!inputs)
     return inputs.error();
@@ -304,6 +322,7 @@ void addRun(Commands &commands) {
                    "Sizes of batch and seq come from the tensors' shapes. Without --weights the "
                    "params are those of the\n"
                    "inputs file, if it has them, else the initial ones of --seed.\n");
+  o->app = app;
   addFile(app, *o, true);
   addFunction(app, *o, "");
   app->add_option("--inputs", o->inputs, "safetensors with the function's arguments, by name")

@@ -123,6 +123,11 @@ private:
 };
 
 Result<Built> Training::compileOrRead() {
+  if (o.dryRun)
+    if (auto status = requireNone(o.optimizer.app, {"--profile", "--trace", "--out", "--weights"},
+                                  "with --dry-run, which trains nothing");
+        !status)
+      return status.error();
   if (isExecutable(o)) {
     for (const char *option : {"--fn", "--optimizer", "--momentum", "--decay", "--decay-all"})
       if (o.optimizer.given(option))
