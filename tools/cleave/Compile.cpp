@@ -44,10 +44,10 @@ Status emitAst(const CompileCommand &o) {
                       "with --emit=ast, which prints the text as it was read");
       !status)
     return status;
-  auto file = MappedFile::open(o.file);
+  auto file = readSource(o.file);
   if (!file)
     return file.error();
-  auto text = formatSource(SourceFile(o.file, std::string(file->view())));
+  auto text = formatSource(std::move(*file));
   if (!text)
     return text.error();
   return writeText(o, *text);

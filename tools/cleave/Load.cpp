@@ -11,6 +11,7 @@
 #include "runtime/executable/Format.h"
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <fmt/format.h>
 #include <set>
@@ -45,10 +46,24 @@ static std::vector<std::string> freeDimsOf(const SourceFile &file, const std::st
   return names;
 }
 
-static Result<SourceFile> readSource(const std::string &path) {
+/// The length of the header, then the header, which is JSON: no text begins so.
+static bool looksLikeSafetensors(std::string_view bytes) {
+  uint64_t length = 0;
+  if (bytes.size() <= sizeof length)
+    return false;
+  std::memcpy(&length, bytes.data(), sizeof length);
+  return length <= UINT32_MAX && bytes[sizeof length] == '{';
+}
+
+Result<SourceFile> readSource(const std::string &path) {
   auto file = MappedFile::open(path);
   if (!file)
     return file.error();
+  if (looksLikeSafetensors(file->view()))
+    return Error{fmt::format("'{}' is a safetensors file, and a program's text is needed here; "
+                             "tensors go to `cleave run` with --inputs and --weights, weights to "
+                             "`cleave train` with --weights, and `cleave inspect` prints them",
+                             path)};
   return SourceFile(path, std::string(file->view()));
 }
 

@@ -22,6 +22,9 @@ namespace cleave::tool {
 
 using Sizes = std::map<std::string, int64_t>;
 
+/// A file of program text.
+Result<SourceFile> readSource(const std::string &path);
+
 /// A program's text with all that the command line says about it. It is checked
 /// as often as needed: first to learn its dims, then with their sizes.
 class Source {
