@@ -622,10 +622,11 @@ void Checking::print(double seconds) const {
                d.equal ? "equal" : "DIFFERS"});
     out(t.text());
   }
-  out(fmt::format(
-      "{} under {} on {}, {}, {}: {} values, {}\n", checked->model, planName(o.plan),
-      meshText(sharded.built.executable->mesh), sizesText(sizes), o.dtype, differences.size(),
-      unequal ? fmt::format("{} differ", unequal) : std::string("all equal to one rank's")));
+  out(fmt::format("{} under {} on {}, {}, {}: {}, {}\n", checked->model, planName(o.plan),
+                  meshText(sharded.built.executable->mesh), sizesText(sizes), o.dtype,
+                  countText(static_cast<int64_t>(differences.size()), "value"),
+                  unequal ? fmt::format("{} differ{}", unequal, unequal == 1 ? "s" : "")
+                          : std::string("all equal to one rank's")));
 }
 
 Status Checking::run() {

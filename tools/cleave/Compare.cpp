@@ -190,9 +190,9 @@ void Comparison::printLosses() const {
 void Comparison::print() const {
   const Executable &first = *contenders[0].built.executable;
   const Program &program = contenders[0].built.program(contenders[0].program);
-  out(fmt::format("{}: {} params, {}, {} steps of {} under each plan, interleaved, {}\n\n",
-                  first.model, countText(plannedMemory(first, program).paramElements),
-                  sizesText(program.dims), o.steps, o.optimizer.settings.kind,
+  out(fmt::format("{}: {}, {}, {} of {} under each plan, interleaved, {}\n\n", first.model,
+                  countText(plannedMemory(first, program).paramElements, "param"),
+                  sizesText(program.dims), countText(o.steps, "step"), o.optimizer.settings.kind,
                   o.data.empty() ? "random inputs" : "on " + o.data));
   printLosses();
   for (size_t i = 1; i < contenders.size(); ++i) {

@@ -149,10 +149,10 @@ Status runCompile(const CompileCommand &o) {
                {"collectives", built->info.collectives},
                {"compile_seconds", times}});
   else if (!o.quiet)
-    out(fmt::format("wrote {}: {} for {}, plan {} on {}; {} kernels, {} collectives, {}\n", o.out,
+    out(fmt::format("wrote {}: {} for {}, plan {} on {}; {}, {}, {}\n", o.out,
                     fmt::join(names, ", "), sizesText(*sizes), executable.plan,
-                    meshText(executable.mesh), built->info.kernels, built->info.collectives,
-                    secondsText(seconds)));
+                    meshText(executable.mesh), countText(built->info.kernels, "kernel"),
+                    countText(built->info.collectives, "collective"), secondsText(seconds)));
   return {};
 }
 

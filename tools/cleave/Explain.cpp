@@ -231,9 +231,9 @@ Status runExplain(const ExplainOptions &o) {
                {"memory", memory.json()}});
     return {};
   }
-  out(fmt::format("{} of {}: plan {} on {}, {}, {} params\n", program.name, executable.model,
+  out(fmt::format("{} of {}: plan {} on {}, {}, {}\n", program.name, executable.model,
                   executable.plan, meshText(executable.mesh), sizesText(program.dims),
-                  countText(memory.paramElements)));
+                  countText(memory.paramElements, "param")));
   std::string phase;
   for (const auto &[s, sites] : merged(program.collectiveSites)) {
     if (s.phase != phase)

@@ -45,8 +45,9 @@ static Status runInit(const CommonOptions &o) {
   if (o.json)
     outPretty({{"out", o.out}, {"params", tensors.size()}, {"elements", elements}});
   else if (!o.quiet)
-    out(fmt::format("wrote {}: {} params, {} elements\n", o.out, tensors.size(),
-                    countText(elements)));
+    out(fmt::format("wrote {}: {}, {}\n", o.out,
+                    countText(static_cast<int64_t>(tensors.size()), "param"),
+                    countText(elements, "element")));
   return {};
 }
 

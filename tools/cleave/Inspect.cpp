@@ -127,7 +127,7 @@ void printExecutable(const Executable &e, bool steps) {
     for (size_t i = 0; i < std::size(kindNames); ++i)
       if (counts[i])
         kinds += fmt::format("{}{} {}", kinds.empty() ? "" : ", ", counts[i], kindNames[i]);
-    out(fmt::format("  {} steps: {}\n", p.steps.size(), kinds));
+    out(fmt::format("  {}: {}\n", countText(static_cast<int64_t>(p.steps.size()), "step"), kinds));
     out(plannedMemory(e, p).table("  ") + collectivesTable(p, "  "));
     if (!steps)
       continue;
@@ -163,8 +163,8 @@ Status inspectTensors(const InspectOptions &o) {
     return {};
   }
   out(t.text());
-  out(fmt::format("{} tensors, {} elements, {}\n", file->entries().size(), countText(elements),
-                  bytesText(bytes)));
+  out(fmt::format("{}, {}, {}\n", countText(static_cast<int64_t>(file->entries().size()), "tensor"),
+                  countText(elements, "element"), bytesText(bytes)));
   for (const auto &[key, value] : file->metadata())
     out(fmt::format("{}: {}\n", key, value));
   return {};

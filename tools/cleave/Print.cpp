@@ -35,6 +35,10 @@ std::string countText(int64_t count) {
   return digits;
 }
 
+std::string countText(int64_t count, std::string_view what) {
+  return fmt::format("{} {}{}", countText(count), what, count == 1 ? "" : "s");
+}
+
 /// Width in characters, not bytes.
 static size_t width(std::string_view text) {
   size_t n = 0;

@@ -18,6 +18,8 @@ using Json = nlohmann::ordered_json;
 std::string bytesText(int64_t bytes);    ///< "12.5 MiB"
 std::string secondsText(double seconds); ///< "12.5 ms"
 std::string countText(int64_t count);    ///< "1,234,567"
+/// "1 step", "1,234 steps"
+std::string countText(int64_t count, std::string_view what);
 
 /// Columns padded to their widest cell; the first is left-aligned, the others
 /// as `left` says.

@@ -190,8 +190,9 @@ Status Running::setParams(Session &session, const SafetensorsFile &inputs, const
     note(o.quiet, fmt::format("'{}': weights rounded to {}; --dtype f64 keeps all digits",
                               from->path(), name(o.elementType())));
   if (report->ignored && from != &inputs)
-    note(o.quiet, fmt::format("'{}' has {} tensors that '{}' does not take", from->path(),
-                              report->ignored, o.function));
+    note(o.quiet,
+         fmt::format("'{}' has {} that '{}' does not take", from->path(),
+                     countText(static_cast<int64_t>(report->ignored), "tensor"), o.function));
   return {};
 }
 
@@ -291,7 +292,7 @@ Status Running::run() {
     outPretty({{"out", o.out}, {"seconds", result->seconds}, {"results", list}});
     return {};
   }
-  size_t gradients = 0;
+  int64_t gradients = 0;
   for (const NamedTensor &t : tensors) {
     if (t.name.rfind("grad.", 0) == 0)
       ++gradients;
@@ -301,7 +302,7 @@ Status Running::run() {
       out(fmt::format("{}: {} {}\n", t.name, name(t.tensor.dtype), shapeText(t.tensor.shape)));
   }
   if (gradients)
-    out(fmt::format("{} gradients, grad.PATH\n", gradients));
+    out(fmt::format("{}, grad.PATH\n", countText(gradients, "gradient")));
   if (!o.quiet)
     out(fmt::format("wrote {}\n", o.out));
   return {};

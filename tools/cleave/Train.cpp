@@ -178,8 +178,8 @@ Status Training::dryRun(const Built &built, const Program &program) {
                {"compile_seconds", stages}});
     return {};
   }
-  out(fmt::format("{}: {} params, plan {} on {}, {}\n\n", built.executable->model,
-                  countText(memory.paramElements), built.executable->plan,
+  out(fmt::format("{}: {}, plan {} on {}, {}\n\n", built.executable->model,
+                  countText(memory.paramElements, "param"), built.executable->plan,
                   meshText(built.executable->mesh), sizesText(program.dims)));
   out(memory.table("  ") + "\n" + collectivesTable(program, "  "));
   if (!built.info.seconds.empty())
@@ -307,11 +307,10 @@ void Training::finish(Session &session, const Built &built, size_t number) {
   if (interrupted)
     out(fmt::format("interrupted after step {}\n", steps));
   if (steps)
-    out(fmt::format("{} steps on {} ({} threads each): loss {:.6g} -> {:.6g}, {} a step, {} "
-                    "tokens/s\n",
-                    steps,
-                    built.executable->mesh.empty() ? "one rank" : meshText(built.executable->mesh),
-                    session.workersPerRank(), records.front().loss, records.back().loss,
+    out(fmt::format("{} on {} ({}{}): loss {:.6g} -> {:.6g}, {} a step, {} tokens/s\n",
+                    countText(steps, "step"), meshText(built.executable->mesh),
+                    countText(session.workersPerRank(), "thread"),
+                    session.ranks() > 1 ? " each" : "", records.front().loss, records.back().loss,
                     secondsText(median), countText(std::llround(speed))));
   if (!o.out.empty())
     out(fmt::format("wrote {0}/weights.safetensors and {0}/metrics.jsonl\n", o.out));
@@ -381,15 +380,14 @@ Status Training::run() {
     if (!report)
       return report.error();
     if (report->ignored)
-      note(o.quiet, fmt::format("'{}' has {} tensors that the program does not take", o.weights,
-                                report->ignored));
+      note(o.quiet, fmt::format("'{}' has {} that the program does not take", o.weights,
+                                countText(static_cast<int64_t>(report->ignored), "tensor")));
   }
   if (!o.quiet && !o.json)
-    out(fmt::format("{}: {} params, plan {} on {}, {}, {} tokens of text\n",
-                    built->executable->model,
-                    countText(plannedMemory(*built->executable, program).paramElements),
+    out(fmt::format("{}: {}, plan {} on {}, {}, {} of text\n", built->executable->model,
+                    countText(plannedMemory(*built->executable, program).paramElements, "param"),
                     built->executable->plan, meshText(built->executable->mesh),
-                    sizesText(program.dims), countText(text->size())));
+                    sizesText(program.dims), countText(text->size(), "token")));
   if (auto status = loop(**session, *text, program); !status)
     return status;
   if (!o.out.empty())
