@@ -8,6 +8,7 @@
 
 #include "runtime/core/Init.h"
 #include "runtime/core/Philox.h"
+#include "runtime/core/Shard.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -62,6 +63,98 @@ Result<HostTensor> exactly(const TensorView &from, DType type, const std::string
       to.as<char>()[i] = static_cast<char>(value);
   }
   return to;
+}
+
+//===----------------------------------------------------------------------===//
+// Tensors in files
+//===----------------------------------------------------------------------===//
+
+Compounds compoundDims(const CheckedProgram &program) {
+  Compounds compounds;
+  for (const checked::NamedDim &dim : program.dims)
+    if (dim.atoms.size() > 1)
+      compounds.push_back(dim);
+  return compounds;
+}
+
+/// Whether the compound's atoms stand at `at`.
+static bool standsAt(const checked::NamedDim &compound, const std::vector<checked::Atom> &dims,
+                     size_t at) {
+  return at + compound.atoms.size() <= dims.size() &&
+         std::equal(
+             compound.atoms.begin(), compound.atoms.end(),
+             dims.begin() + static_cast<ptrdiff_t>(at),
+             [](const std::string &name, const checked::Atom &dim) { return name == dim.name; });
+}
+
+static bool groupFrom(const std::vector<checked::Atom> &dims, size_t at,
+                      const std::vector<int64_t> &shape, const Compounds &compounds,
+                      std::vector<size_t> &groups) {
+  if (groups.size() == shape.size())
+    return at == dims.size();
+  if (at == dims.size())
+    return false;
+  int64_t size = shape[groups.size()];
+  auto take = [&](size_t count) {
+    groups.push_back(count);
+    if (groupFrom(dims, at + count, shape, compounds, groups))
+      return true;
+    groups.pop_back();
+    return false;
+  };
+  if ((dims[at].size == 0 || dims[at].size == size) && take(1))
+    return true;
+  for (const checked::NamedDim &compound : compounds) {
+    if (!standsAt(compound, dims, at))
+      continue;
+    int64_t product = 1;
+    for (size_t i = 0; i < compound.atoms.size(); ++i)
+      product *= dims[at + i].size;
+    if (product == size && product > 0 && take(compound.atoms.size()))
+      return true;
+  }
+  return false;
+}
+
+std::optional<std::vector<size_t>> groupDims(const std::vector<checked::Atom> &dims,
+                                             const std::vector<int64_t> &shape,
+                                             const Compounds &compounds) {
+  std::vector<size_t> groups;
+  if (!groupFrom(dims, 0, shape, compounds, groups))
+    return std::nullopt;
+  return groups;
+}
+
+std::string dimsText(const std::vector<checked::Atom> &dims, const Compounds &compounds) {
+  std::string text, merged;
+  for (size_t i = 0; i < dims.size(); ++i) {
+    text += fmt::format("{}{}", i ? ", " : "", dims[i].name);
+    if (dims[i].size)
+      text += fmt::format("={}", dims[i].size);
+    for (const checked::NamedDim &compound : compounds)
+      if (standsAt(compound, dims, i))
+        merged += fmt::format("{}{} as {}", merged.empty() ? " (also with " : ", ",
+                              fmt::join(compound.atoms, ", "), compound.name);
+  }
+  return fmt::format("[{}]{}{}", text, merged, merged.empty() ? "" : ")");
+}
+
+Result<HostTensor> readFor(const Argument &argument, const SafetensorsFile &file,
+                           const Compounds &compounds, bool &rounded) {
+  auto view = file.view(argument.name);
+  if (!view)
+    return view.error();
+  std::vector<checked::Atom> dims;
+  for (const DimLayout &dim : argument.layout.dims)
+    dims.push_back({dim.name, dim.size});
+  if (!groupDims(dims, view->shape, compounds))
+    return Error{fmt::format("'{}': {} '{}' is {} {}, but the file has {}", file.path(),
+                             argument.role == Argument::Role::Param ? "param" : "input",
+                             argument.name, name(argument.layout.dtype), dimsText(dims, compounds),
+                             shapeText(view->shape))};
+  view->shape = globalShape(argument.layout);
+  return exactly(*view, argument.layout.dtype,
+                 fmt::format("'{}': '{}'", file.path(), argument.name), rounded);
 }
 
 //===----------------------------------------------------------------------===//
@@ -144,7 +237,8 @@ Result<HostTensor> initialParam(const std::string &path, const std::string &init
 // Weights in files
 //===----------------------------------------------------------------------===//
 
-Result<WeightsReport> loadWeights(Session &session, const SafetensorsFile &file) {
+Result<WeightsReport> loadWeights(Session &session, const SafetensorsFile &file,
+                                  const Compounds &compounds) {
   WeightsReport report;
   std::vector<std::string> known, missing;
   for (const auto &[key, entry] : file.entries())
@@ -157,11 +251,7 @@ Result<WeightsReport> loadWeights(Session &session, const SafetensorsFile &file)
       missing.push_back(param->name);
       continue;
     }
-    auto tensor = file.view(param->name);
-    if (!tensor)
-      return tensor.error();
-    auto value = exactly(*tensor, param->layout.dtype,
-                         fmt::format("'{}': '{}'", file.path(), param->name), report.rounded);
+    auto value = readFor(*param, file, compounds, report.rounded);
     if (!value)
       return value.error();
     if (auto status = session.set(param->name, value->view()); !status)

@@ -4,6 +4,7 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "frontend/Checked.h"
 #include "runtime/data/Safetensors.h"
 #include "runtime/data/TextData.h"
 #include "runtime/executor/Session.h"
@@ -21,6 +22,23 @@ using Scalars = std::map<std::string, ScalarValue>;
 /// and then `rounded` becomes true. `what` is for messages.
 Result<HostTensor> exactly(const TensorView &from, DType type, const std::string &what,
                            bool &rounded);
+
+/// The compound dims of a program; what it is compiled to has their atoms only.
+using Compounds = std::vector<checked::NamedDim>;
+Compounds compoundDims(const CheckedProgram &program);
+
+/// How a file's shape is that of `dims`: for each of the file's dims the number of `dims` that it
+/// stands for, 1 or the atoms of a compound dim, which lie in the same order. Nothing if it fits
+/// in no way. A size of 0 is not known: any fits.
+std::optional<std::vector<size_t>> groupDims(const std::vector<checked::Atom> &dims,
+                                             const std::vector<int64_t> &shape,
+                                             const Compounds &compounds);
+/// "[batch, kv_heads=2, group=3]" and what may stand for adjacent atoms; a size of 0 is left out.
+std::string dimsText(const std::vector<checked::Atom> &dims, const Compounds &compounds);
+
+/// A file's tensor for an argument, in the argument's shape and type.
+Result<HostTensor> readFor(const Argument &argument, const SafetensorsFile &file,
+                           const Compounds &compounds, bool &rounded);
 
 /// Values that depend on (seed, step, the argument's name) only, never on the
 /// layout, and that float32 holds exactly: ids uniform in their range, an eighth of them ignored
@@ -41,7 +59,8 @@ struct WeightsReport {
   size_t ignored = 0;
   bool rounded = false;
 };
-Result<WeightsReport> loadWeights(Session &session, const SafetensorsFile &file);
+Result<WeightsReport> loadWeights(Session &session, const SafetensorsFile &file,
+                                  const Compounds &compounds);
 
 Status saveWeights(Session &session, const std::string &path,
                    const std::map<std::string, std::string> &metadata);

@@ -4,6 +4,8 @@
 //===----------------------------------------------------------------------===//
 #include "Load.h"
 
+#include "Inputs.h"
+
 #include "frontend/Parser.h"
 #include "runtime/core/AtomicFile.h"
 #include "runtime/core/Shard.h"
@@ -312,6 +314,7 @@ Result<Built> build(const CheckedProgram &program, const std::string &plan, DTyp
   built.executable = std::make_shared<const Executable>(std::move(result->executable));
   result->executable = {};
   built.info = std::move(*result);
+  built.compounds = compoundDims(program);
   return built;
 }
 

@@ -85,6 +85,8 @@ Status requireScalar(const CheckedProgram &program, const checked::Function &fun
 struct Built {
   std::shared_ptr<const Executable> executable;
   CompileResult info; ///< its executable has moved out
+  /// Of the source; an executable that was read has none.
+  std::vector<checked::NamedDim> compounds;
 
   /// The program of this name; batch and seq choose among several.
   Result<size_t> find(const std::string &name, const CommonOptions &options) const;

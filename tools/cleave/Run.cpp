@@ -37,6 +37,7 @@ Error missingInput(const SafetensorsFile &file, const std::string &name) {
 Result<Sizes> sizesFromInputs(const CheckedProgram &program, const checked::Function &function,
                               const SafetensorsFile &file, const Sizes &given) {
   Sizes sizes = given;
+  Compounds compounds = compoundDims(program);
   std::map<std::string, std::string> from;
   for (const auto &[name, size] : given)
     from[name] = "the command line";
@@ -47,12 +48,25 @@ Result<Sizes> sizesFromInputs(const CheckedProgram &program, const checked::Func
       return missingInput(file, name);
     const checked::TensorType &type = function.values[function.body.arguments[i]].type;
     const std::vector<int64_t> &shape = entry->second.shape;
-    if (shape.size() != type.dims.size())
-      return Error{fmt::format("the input '{}' is {}, but '{}' has {}", name, program.show(type),
-                               file.path(), shapeText(shape))};
-    for (size_t d = 0; d < shape.size(); ++d) {
-      const std::string &dimName = type.dims[d].name;
+    // Dims of the program, with the sizes that are not known yet as 0.
+    std::vector<checked::Atom> dims = type.dims;
+    for (checked::Atom &atom : dims)
+      if (const checked::NamedDim *dim = program.dim(atom.name);
+          dim && dim->kind == checked::NamedDim::Free)
+        atom.size = sizes.count(atom.name) ? sizes[atom.name] : 0;
+    std::vector<size_t> groups(dims.size(), 1);
+    if (shape.size() != dims.size()) {
+      auto found = groupDims(dims, shape, compounds);
+      if (!found)
+        return Error{fmt::format("the input '{}' is {}, but '{}' has {}", name,
+                                 dimsText(dims, compounds), file.path(), shapeText(shape))};
+      groups = *found;
+    }
+    for (size_t d = 0, atom = 0; d < shape.size(); atom += groups[d++]) {
+      const std::string &dimName = dims[atom].name;
       const checked::NamedDim *dim = program.dim(dimName);
+      if (groups[d] > 1)
+        continue;
       if (!dim || dim->kind != checked::NamedDim::Free)
         continue;
       if (shape[d] < 1)
@@ -75,8 +89,10 @@ public:
 
 private:
   Result<Built> compileOrRead(const SafetensorsFile &inputs);
-  Result<Inputs> readInputs(const SafetensorsFile &file, const Program &program);
-  Status setParams(Session &session, const SafetensorsFile &inputs, const Program &program);
+  Result<Inputs> readInputs(const SafetensorsFile &file, const Program &program,
+                            const Compounds &compounds);
+  Status setParams(Session &session, const SafetensorsFile &inputs, const Program &program,
+                   const Compounds &compounds);
   Status requireTraining(const Program &program) const;
   /// Of the seed: neither dropout nor the weights, which come from the option's file, need it.
   Status requireUsedSeed(const std::string &option) const {
@@ -122,7 +138,8 @@ Result<Built> Running::compileOrRead(const SafetensorsFile &inputs) {
   return build(*program, o.plan, o.elementType(), std::move(options), progress);
 }
 
-Result<Inputs> Running::readInputs(const SafetensorsFile &file, const Program &program) {
+Result<Inputs> Running::readInputs(const SafetensorsFile &file, const Program &program,
+                                   const Compounds &compounds) {
   Inputs inputs;
   std::vector<std::string> roundedNames;
   for (const Argument &argument : program.arguments) {
@@ -130,12 +147,8 @@ Result<Inputs> Running::readInputs(const SafetensorsFile &file, const Program &p
       continue;
     if (!file.contains(argument.name))
       return missingInput(file, argument.name);
-    auto view = file.view(argument.name);
-    if (!view)
-      return view.error();
     bool rounded = false;
-    auto value = exactly(*view, argument.layout.dtype,
-                         fmt::format("'{}': '{}'", file.path(), argument.name), rounded);
+    auto value = readFor(argument, file, compounds, rounded);
     if (!value)
       return value.error();
     if (rounded)
@@ -150,7 +163,8 @@ Result<Inputs> Running::readInputs(const SafetensorsFile &file, const Program &p
 
 /// From the weights file; else from the inputs file if it has params; else
 /// initial values.
-Status Running::setParams(Session &session, const SafetensorsFile &inputs, const Program &program) {
+Status Running::setParams(Session &session, const SafetensorsFile &inputs, const Program &program,
+                          const Compounds &compounds) {
   std::optional<SafetensorsFile> weights;
   const SafetensorsFile *from = nullptr;
   if (!o.weights.empty()) {
@@ -183,7 +197,7 @@ Status Running::setParams(Session &session, const SafetensorsFile &inputs, const
   if (from == &inputs)
     if (auto status = requireUsedSeed("--inputs"); !status)
       return status;
-  auto report = loadWeights(session, *from);
+  auto report = loadWeights(session, *from, compounds);
   if (!report)
     return report.error();
   if (report->rounded)
@@ -251,13 +265,13 @@ Status Running::run() {
   const Program &program = built->program(*number);
   if (auto status = requireTraining(program); !status)
     return status;
-  auto values = readInputs(*inputs, program);
+  auto values = readInputs(*inputs, program, built->compounds);
   if (!values)
     return values.error();
   auto session = openSession(*built, o);
   if (!session)
     return session.error();
-  if (auto status = setParams(**session, *inputs, program); !status)
+  if (auto status = setParams(**session, *inputs, program, built->compounds); !status)
     return status;
   auto result = (*session)->run(program.name, *values, scalarsOf(program, o.seed, o.step, 0));
   if (!result)

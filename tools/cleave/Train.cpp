@@ -376,7 +376,7 @@ Status Training::run() {
     auto file = SafetensorsFile::open(o.weights);
     if (!file)
       return file.error();
-    auto report = loadWeights(**session, *file);
+    auto report = loadWeights(**session, *file, built->compounds);
     if (!report)
       return report.error();
     if (report->ignored)
