@@ -73,7 +73,15 @@ int main(int argc, char **argv) {
   cleave::registerCleavePasses();
   mlir::registerTransformsPasses();
   auto [inputName, outputName] = mlir::registerAndParseCLIOptions(
-      argc, argv, "Runs the passes of Cleave on IR text.\n", registry);
+      argc, argv,
+      "Runs the passes of Cleave on IR text.\n\n"
+      "Examples:\n"
+      "  cleave compile models/mlp.cleave --emit=ir > mlp.mlir\n"
+      "  cleave-opt mlp.mlir --cleave-expand-composites --cleave-differentiate=function=loss -cse\n"
+      "  cleave compile models/mlp.cleave --emit=grad | cleave-opt --cleave-print-fusion-groups -o "
+      "/dev/null\n"
+      "  cleave compile models/mlp.cleave --emit=fused | cleave-opt --cleave-print-schedule\n",
+      registry);
   auto config = mlir::MlirOptMainConfig::createFromCLOptions();
   if (config.shouldShowDialects() || config.shouldListPasses())
     return mlir::asMainReturnCode(mlir::MlirOptMain(argc, argv, inputName, outputName, registry));
