@@ -25,6 +25,10 @@ static FusedOp outlineGroup(OpBuilder &b, const Group &group, IRMapping &moved) 
       FusedOp::create(b, last->getLoc(), results, inputs, b.getStringAttr(toString(group.kind)));
   if (Attribute phase = last->getAttr(kPhase))
     fused->setAttr(kPhase, phase);
+  // What composites its ops are parts of, which they do not keep.
+  bool composed = llvm::any_of(group.ops, [](Operation *op) { return op->hasAttr(kPart); });
+  if (composed)
+    fused->setAttr(kPart, b.getStringAttr(labelOf(group.ops).ops));
   if (group.kind == GroupKind::Epilogue)
     fused->setAttr(kParts, b.getDenseI64ArrayAttr(group.parts));
   Block *body = new Block;

@@ -351,28 +351,41 @@ void AttentionGenerator::softmax() {
   eachGroup([&](Value first, Value keyEnd) {
     auto place = [&](Value key) { return code.add(code.mul(key, queryBlock), first); };
     Value before = loadVector(of(maxima, queryBlock), first), lowest = splat(-kInfinity);
-    Value top = code.loop(code.number(0), keyEnd, 1, ValueRange{before},
-                          [&](Value key, ValueRange carried) {
-                            auto [s, seen] = seenScore(loadVector(p, place(key)), key, first);
-                            s = code.select(seen, s, lowest);
-                            code.store(s, p, place(key), element);
-                            Value more = arith::CmpFOp::create(b, loc, P::OGT, s, carried[0]);
-                            return SmallVector<Value>{code.select(more, s, carried[0])};
-                          })[0];
+    // Keys that all of the queries see need no masks.
+    Value plain = code.number(0);
+    if (!mask && !bias && queries >= lanes)
+      plain = code.most(code.least(keysSeenBy(first), keyEnd), plain);
+    Value whole = code.less(code.add(first, lanes - 1), blockQueries);
+    plain = code.select(whole, plain, code.number(0));
+    auto larger = [&](Value s, Value than) {
+      return code.select(arith::CmpFOp::create(b, loc, P::OGT, s, than), s, than);
+    };
+    Value top = before;
+    if (!mask && !bias && queries >= lanes)
+      top =
+          code.loop(code.number(0), plain, 1, ValueRange{top}, [&](Value key, ValueRange carried) {
+            return SmallVector<Value>{larger(loadVector(p, place(key)), carried[0])};
+          })[0];
+    top = code.loop(plain, keyEnd, 1, ValueRange{top}, [&](Value key, ValueRange carried) {
+      auto [s, seen] = seenScore(loadVector(p, place(key)), key, first);
+      s = code.select(seen, s, lowest);
+      code.store(s, p, place(key), element);
+      return SmallVector<Value>{larger(s, carried[0])};
+    })[0];
     // Where nothing is seen yet the maximum is -inf, and e^(-inf - 0) is 0.
     Value blind = arith::CmpFOp::create(b, loc, P::OEQ, top, lowest);
     Value base = code.select(blind, splat(0.0), top);
     Value total = code.loop(code.number(0), keyEnd, 1, ValueRange{splat(0.0)},
                             [&](Value key, ValueRange carried) {
                               Value s = loadVector(p, place(key));
-                              Value e = m.exp(arith::SubFOp::create(b, loc, s, base));
+                              Value e = m.expBelow(arith::SubFOp::create(b, loc, s, base));
                               Value sum = arith::AddFOp::create(b, loc, carried[0], e);
                               if (rate > 0)
                                 e = arith::MulFOp::create(b, loc, e, kept(key, first));
                               code.store(e, p, place(key), element);
                               return SmallVector<Value>{sum};
                             })[0];
-    Value correction = m.exp(arith::SubFOp::create(b, loc, before, base));
+    Value correction = m.expBelow(arith::SubFOp::create(b, loc, before, base));
     Value old = loadVector(of(totals, queryBlock), first);
     code.store(code.fma(old, correction, total), of(totals, queryBlock), first, element);
     code.store(top, of(maxima, queryBlock), first, element);
@@ -414,7 +427,7 @@ void AttentionGenerator::scoreGradients() {
     code.loop(code.number(0), keyEnd, 1, [&](Value key) {
       Value place = code.add(code.mul(key, queryBlock), first), zero = splat(0.0);
       auto [s, seen] = seenScore(loadVector(p, place), key, first);
-      Value e = m.exp(arith::SubFOp::create(b, loc, s, base));
+      Value e = m.expBelow(arith::SubFOp::create(b, loc, s, base));
       e = code.select(seen, e, zero);
       Value dp = loadVector(ds, place), weight = e;
       if (rate > 0) {

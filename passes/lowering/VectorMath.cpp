@@ -107,18 +107,35 @@ static bool isF64(Value x) { return getElementTypeOrSelf(x.getType()).isF64(); }
 // f32
 //===----------------------------------------------------------------------===//
 
-Value VectorMath::exp(Value x) {
-  if (isF64(x))
-    return libm("exp", x);
-  // x = n ln 2 + r, |r| <= ln 2 / 2; the clamp's ends give infinity and zero.
-  Type i32 = like(x, b.getI32Type());
-  Value t = clamp(x, -104, 89);
+/// t = n ln 2 + r, |r| <= ln 2 / 2: n, and e^r.
+std::pair<Value, Value> VectorMath::reducedExp(Value t) {
   Value n = math::RoundEvenOp::create(b, loc, mul(t, number(t, 1.44269504088896341)));
   Value r = fma(n, number(t, -0.693145751953125), t);
   r = fma(n, number(t, -1.428606765330187e-06), r);
   Value p = polynomial(r, {1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2,
                            1.6666665459e-1, 5.0000001201e-1});
-  Value y = add(fma(p, mul(r, r), r), number(r, 1));
+  return {n, add(fma(p, mul(r, r), r), number(r, 1))};
+}
+
+Value VectorMath::expBelow(Value x) {
+  if (isF64(x))
+    return libm("exp", x);
+  Value lowest = number(x, -87.3);
+  Value isTiny = arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OLT, x, lowest);
+  auto [n, y] = reducedExp(select(isTiny, lowest, x)); // NaN stays
+  Value k = arith::FPToSIOp::create(b, loc, like(x, b.getI32Type()), n);
+  Value bits = arith::ShLIOp::create(
+      b, loc, Value(arith::AddIOp::create(b, loc, k, integer(k, 127))), integer(k, 23));
+  y = mul(y, arith::BitcastOp::create(b, loc, x.getType(), bits));
+  return select(isTiny, number(x, 0), y);
+}
+
+Value VectorMath::exp(Value x) {
+  if (isF64(x))
+    return libm("exp", x);
+  // The clamp's ends give infinity and zero.
+  Type i32 = like(x, b.getI32Type());
+  auto [n, y] = reducedExp(clamp(x, -104, 89));
   // 2^n in two factors, so that denormals and infinity come out right.
   Value k = arith::FPToSIOp::create(b, loc, i32, n);
   Value half = arith::ShRSIOp::create(b, loc, k, integer(k, 1));

@@ -22,6 +22,8 @@ public:
   VectorMath(mlir::OpBuilder &builder, mlir::Location location) : b(builder), loc(location) {}
 
   mlir::Value exp(mlir::Value x);
+  /// The same in fewer instructions where x is at most 88, as in a softmax: below -87.3 it gives 0.
+  mlir::Value expBelow(mlir::Value x);
   mlir::Value log(mlir::Value x);
   mlir::Value tanh(mlir::Value x);
   mlir::Value sigmoid(mlir::Value x);
@@ -66,6 +68,7 @@ private:
   /// x's shape with other elements.
   mlir::Type like(mlir::Value x, mlir::Type element);
   mlir::Value sinOrCos(mlir::Value x, bool isSin);
+  std::pair<mlir::Value, mlir::Value> reducedExp(mlir::Value t);
   /// A function of libm on each lane.
   mlir::Value libm(llvm::StringRef name, llvm::ArrayRef<mlir::Value> arguments);
 

@@ -188,12 +188,19 @@ StepLabel cleave::labelOf(ArrayRef<Operation *> ops) {
   llvm::MapVector<StringRef, std::set<unsigned>> lines;
   std::deque<std::string> files;
   SmallVector<Operation *> all;
+  llvm::DenseMap<Operation *, StringAttr> named; // by the group that they are in
   for (Operation *op : ops) {
-    if (auto fused = dyn_cast<FusedOp>(op))
-      for (Operation &inner : fused.getBody().front().without_terminator())
-        all.push_back(&inner);
-    else
+    auto fused = dyn_cast<FusedOp>(op);
+    if (!fused) {
       all.push_back(op);
+      continue;
+    }
+    auto part = op->getAttrOfType<StringAttr>(kPart);
+    for (Operation &inner : fused.getBody().front().without_terminator()) {
+      all.push_back(&inner);
+      if (part)
+        named[&inner] = part;
+    }
   }
   // Arithmetic on single numbers beside that on tensors says nothing.
   auto isNumber = [](Operation *op) {
@@ -204,8 +211,13 @@ StepLabel cleave::labelOf(ArrayRef<Operation *> ops) {
   };
   bool numbersOnly = llvm::all_of(all, isNumber);
   for (Operation *op : all)
-    if (numbersOnly || !isNumber(op))
-      collectLabel(op, names, lines, files);
+    if (numbersOnly || !isNumber(op)) {
+      StringAttr part = named.lookup(op);
+      if (part && !llvm::is_contained(names, part.getValue()))
+        names.push_back(part.str());
+      SmallVector<std::string> ignored;
+      collectLabel(op, part ? ignored : names, lines, files);
+    }
   StepLabel label;
   if (names.size() > mostNames) {
     names.resize(mostNames);

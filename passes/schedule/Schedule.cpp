@@ -492,6 +492,8 @@ static bool isOfAttention(Operation *op) {
 
 /// A group counts as attention when most of its ops come from there.
 static StepKind kindOf(FusedOp op) {
+  if (auto part = op->getAttrOfType<StringAttr>(kPart); part && part.getValue() == "attention")
+    return StepKind::Attention;
   unsigned attention = 0, all = 0;
   for (Operation &inner : op.getBody().front().without_terminator()) {
     attention += isOfAttention(&inner);
