@@ -301,6 +301,7 @@ Status Pipeline::compileEntry(const EntryPoint &entry) {
     s.model = program.model;
     s.reuseMemory = options.reuseMemory;
     s.overlap = options.overlap;
+    s.overlapWorth = options.overlapWorth;
     for (const checked::NamedDim &dim : program.dims)
       if (dim.kind == checked::NamedDim::Free)
         s.dims[dim.name] = dim.size;

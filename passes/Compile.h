@@ -70,6 +70,7 @@ struct CompileOptions {
   bool fuse = true;        ///< off: one kernel for each op
   bool reuseMemory = true; ///< off: no two values share memory
   bool overlap = true;     ///< off: no collective runs beside other work
+  double overlapWorth = 200e-6; ///< see ScheduleOptions
   int vectorBits = 256;    ///< 256 or 512
   int optLevel = 2;        ///< of the machine code, 0 to 3
   /// Stop after this stage and give its text. Text of several entries follows one

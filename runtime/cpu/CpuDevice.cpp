@@ -112,6 +112,11 @@ Result<std::unique_ptr<DeviceEvent>> CpuDevice::beginCollective(Communicator &co
                                                                 const CollectiveStep &step,
                                                                 const char *in, char *out,
                                                                 std::string_view where) {
+  if (!beside) {
+    if (auto status = collective(communicator, step, in, out, where); !status)
+      return status.error();
+    return record();
+  }
   return std::unique_ptr<DeviceEvent>(
       std::make_unique<CpuEvent>(communication.begin({&communicator, &step, in, out, where})));
 }

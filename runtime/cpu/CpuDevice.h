@@ -14,7 +14,10 @@ namespace cleave {
 /// is one.
 class CpuDevice final : public Device {
 public:
-  explicit CpuDevice(int workers, bool spin = true) : workers(workers, spin) {}
+  /// `beside`: collectives that are begun run on a thread of their own; else they are
+  /// done when `beginCollective` returns.
+  explicit CpuDevice(int workers, bool spin = true, bool beside = true)
+      : workers(workers, spin), beside(beside) {}
 
   std::string_view name() const override { return "cpu"; }
   bool hostVisible() const override { return true; }
@@ -39,6 +42,7 @@ public:
 
 private:
   ThreadTeam workers;
+  const bool beside;
   CommunicationThread communication;
 };
 

@@ -338,8 +338,9 @@ Status verify(const Executable &e) {
   X(sse4.1)                                                                                        \
   X(sse4.2)                                                                                        \
   X(avx)                                                                                           \
-  X(avx2) X(fma) X(f16c) X(bmi) X(bmi2) X(popcnt) X(lzcnt) X(avx512f) X(avx512vl) X(avx512bw)      \
-      X(avx512dq) X(avx512cd) X(avx512vnni) X(avx512bf16)
+  X(avx2)                                                                                          \
+  X(fma) X(f16c) X(bmi) X(bmi2) X(popcnt) X(lzcnt) X(avx512f) X(avx512vl) X(avx512bw) X(avx512dq)  \
+      X(avx512cd) X(avx512vnni) X(avx512bf16)
 std::vector<std::string> cpuFeatures() {
   std::vector<std::string> found;
   __builtin_cpu_init();

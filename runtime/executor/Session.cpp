@@ -262,6 +262,7 @@ Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<const Executabl
   int threads = options.threads > 0 ? options.threads : cores;
   state->workers = std::max(1, threads / ranks);
   bool spin = state->workers * ranks <= cores;
+  bool beside = options.beside.value_or(state->workers * ranks < cores);
   state->options = options;
   double watchdog =
       options.watchdogSeconds > 0 ? options.watchdogSeconds : watchdogFromEnvironment();
@@ -271,7 +272,7 @@ Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<const Executabl
     for (int i = 0; i < ranks; ++i)
       state->ranks.push_back(std::make_unique<Rank>(
           *state->executable, *state->kernels, state->world->rank(i),
-          std::make_unique<CpuDevice>(state->workers, spin), state->options));
+          std::make_unique<CpuDevice>(state->workers, spin, beside), state->options));
     state->start();
   } catch (const std::exception &problem) {
     return Error{fmt::format("cannot start {} ranks with {} threads each: {}", ranks,

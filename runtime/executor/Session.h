@@ -32,6 +32,10 @@ struct SessionOptions {
   int threads = 0;
   /// 0: CLEAVE_WATCHDOG_SECONDS, or 600.
   double watchdogSeconds = 0;
+  /// Whether collectives that a program begins get a thread of their own on each rank. Without a
+  /// word: if the ranks leave a core free. With all cores at work they would only take
+  /// turns with the steps.
+  std::optional<bool> beside;
   /// Fill the arena and the results with NaN before each run. Also switched on
   /// by CLEAVE_POISON=1.
   bool poison = false;

@@ -126,6 +126,7 @@ std::unique_ptr<Session> started(std::shared_ptr<const Executable> executable) {
   options.threads = 2;
   options.watchdogSeconds = 8;
   options.poison = true;
+  options.beside = true;
   auto session = Session::create(std::move(executable), *kernels, options);
   if (!session) {
     ADD_FAILURE() << session.error().message;

@@ -146,6 +146,7 @@ TEST_P(Training, FusionMemoryReuseAndOverlapChangeNothing) {
     options.fuse = fuse;
     options.reuseMemory = reuse;
     options.overlap = overlap;
+    options.overlapWorth = 0;
     auto session = ready(options);
     return session ? ran(*session, "loss_grads", inputs) : Tensors();
   };

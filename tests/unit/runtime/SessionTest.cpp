@@ -73,6 +73,7 @@ TEST(Session, EveryMeshGivesWhatOneRankGives) {
     for (int64_t tp : {1, 2, 3, 4, 9}) { // uneven, and more ranks than columns
       Mlp mlp;
       mlp.overlap = tp % 2 == 0;
+      options.beside = dp != 2;
       mlp.dp = dp;
       mlp.tp = tp;
       auto session = open(mlp, options);
@@ -226,6 +227,7 @@ TEST(Session, FaultsEndAllRanksWithTheFirstCause) {
       mlp.overlap = overlap;
       SessionOptions options;
       options.watchdogSeconds = 1;
+      options.beside = true;
       options.fault = *FaultInjection::parse(c.fault);
       auto session = open(mlp, options);
       ASSERT_TRUE(session->initialise(1));
@@ -252,6 +254,7 @@ TEST(Session, CollectivesBesideStepsGiveTheSameBits) {
       SessionOptions options;
       options.threads = threads;
       options.profile = options.timeline = true;
+      options.beside = true;
       options.poison = true;
       auto session = open(mlp, options);
       ASSERT_TRUE(session->initialise(1));
@@ -287,7 +290,9 @@ TEST(Session, AFailureWhileACollectiveIsUnderWay) {
   Mlp mlp;
   mlp.tp = 4;
   mlp.overlap = true;
-  auto session = open(mlp.build(), kernels);
+  SessionOptions options;
+  options.beside = true;
+  auto session = open(mlp.build(), kernels, options);
   ASSERT_TRUE(session->initialise(1));
   Status status;
   for (int i = 0; i < 4 && status; ++i)
