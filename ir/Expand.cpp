@@ -222,7 +222,7 @@ SmallVector<Value> CrossEntropyOp::expand(OpBuilder &b) {
 
 /// The kernel holds blocks of rows, so their length is bounded.
 bool AttentionOp::hasKernel() {
-  constexpr int64_t longestRow = 1024;
+  constexpr int64_t longestRow = 512; // on a thread's stack
   NamedTensorType q = tensorOf(getQuery()), v = tensorOf(getValue());
   Type element = q.getElementType();
   return (element.isF32() || element.isF64()) && q.sizeOf(getDepthDim()) <= longestRow &&
