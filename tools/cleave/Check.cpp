@@ -144,6 +144,7 @@ private:
   Sizes sizes;
   std::optional<CheckedProgram> checked; ///< with the plan
   bool differentiable = false;
+  double rounding = 0; ///< see Tolerance
   OptimizerSettings optimizer;
   std::vector<EntryPoint> entries;
   std::vector<std::string> others; ///< further functions, whose results are compared too
@@ -181,6 +182,16 @@ Status Checking::load() {
   if (!function)
     return function.error();
   differentiable = static_cast<bool>(requireScalar(*checked, **function));
+  for (const checked::Function &f : checked->functions)
+    for (const checked::Value &value : f.values)
+      rounding = std::max(rounding, value.type.element == DType::BF16  ? 0x1p-8
+                                    : value.type.element == DType::F16 ? 0x1p-11
+                                                                       : 0);
+  if (rounding > 0)
+    note(o.quiet || o.json,
+         fmt::format("the program rounds to {}: values are compared to {:.2g} of a tensor's "
+                     "largest magnitude",
+                     rounding == 0x1p-8 ? "bf16" : "f16", 4 * rounding));
   optimizer.kind = sgd() ? "sgd" : "adamw";
   entries = {{o.function, EntryPoint::Kind::Function, true}};
   if (differentiable) {
@@ -337,6 +348,7 @@ Status Checking::compareProgram(const std::string &name) {
                    Fault::Internal};
     const HostTensor &mine = a->results.find(result.name)->second;
     Tolerance tolerance;
+    tolerance.rounding = rounding;
     if (reference)
       tolerance.exact = &reference->results.find(result.name)->second;
     if (gradient && largestMagnitude(tolerance.exact ? *tolerance.exact : mine) < 1e-12 * scale)
@@ -396,6 +408,7 @@ Status Checking::compareSteps() {
       if (other == b->results.end())
         continue;
       Tolerance tolerance;
+      tolerance.rounding = rounding;
       if (reference)
         tolerance.exact = &reference->results.find(name)->second;
       add(compareTensors("step " + std::to_string(step + 1), name, value, other->second,
@@ -412,6 +425,7 @@ Status Checking::compareSteps() {
     if (!b)
       return b.error();
     Tolerance tolerance;
+    tolerance.rounding = rounding;
     HostTensor reference;
     if (exact) {
       auto c = exact->session->get(param->name);

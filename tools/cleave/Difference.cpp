@@ -75,6 +75,7 @@ Difference compareTensors(std::string what, std::string name, const HostTensor &
   } else if (isFloat) {
     allowed = 1e-11 * scale;
   }
+  allowed = std::max(allowed, 4 * tolerance.rounding * scale);
   result.allowed = allowed;
   // The element that is furthest beyond its bound; else the one with the
   // largest error.

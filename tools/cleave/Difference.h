@@ -40,6 +40,9 @@ struct Tolerance {
   /// The least magnitude that counts: a value that is zero in mathematics is
   /// rounding alone, and is measured against this.
   double floor = 0;
+  /// Relative to the magnitude: the unit of the narrowest type that the program rounds to.
+  /// The last bits of a sum may decide how it rounds.
+  double rounding = 0;
   /// Further error allowed for each element; empty: none.
   const std::vector<double> *slack = nullptr;
 };
