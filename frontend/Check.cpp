@@ -55,13 +55,13 @@ Result<CheckedProgram> check(SourceFile file, const CheckOptions &options,
   CheckedProgram program;
   ast::File parsed = read(program.sources, std::move(file), diagnostics);
   // A text that cannot be read has follow-up errors of no use to anybody.
-  bool readable = diagnostics.empty();
+  bool readable = diagnostics.allReadable();
   std::vector<std::string> models;
   const ast::Model *model = chooseModel(parsed, options, models, diagnostics);
   std::vector<ast::Plan> extraPlans;
   for (const SourceFile &extra : options.planFiles) {
     ast::File more = read(program.sources, extra, diagnostics);
-    readable &= diagnostics.empty();
+    readable &= diagnostics.allReadable();
     std::move(more.plans.begin(), more.plans.end(), std::back_inserter(extraPlans));
   }
   if (!model || !readable)

@@ -494,17 +494,17 @@ private:
                   "what no rule shards is replicated; to pin a value write `at NAME: replicate`");
     std::string word = current().text;
     if (std::find(later.begin(), later.end(), word) != later.end()) {
-      diagnostics.error(current().range,
-                        quoted(word) + " is not available in this version of Cleave",
-                        "a plan has `shard ... by ...` and `at ...: ...`");
+      diagnostics.readableError(current().range,
+                                quoted(word) + " is not available in this version of Cleave",
+                                "a plan has `shard ... by ...` and `at ...: ...`");
       return false;
     }
     std::vector<std::string> known = {"shard", "at"};
     known.insert(known.end(), later.begin(), later.end());
     std::string near = nearest(word, known);
-    diagnostics.error(current().range, "a plan has no setting " + quoted(word),
-                      near.empty() ? "a plan has `shard ... by ...` and `at ...: ...`"
-                                   : "did you mean " + quoted(near) + "?");
+    diagnostics.readableError(current().range, "a plan has no setting " + quoted(word),
+                              near.empty() ? "a plan has `shard ... by ...` and `at ...: ...`"
+                                           : "did you mean " + quoted(near) + "?");
     return false;
   }
 

@@ -79,6 +79,14 @@ struct Diagnostic {
 class Diagnostics {
 public:
   Diagnostic &error(SourceRange range, std::string message, std::string hint = {});
+  /// The same for what could be read around: the rest of the text means what it says.
+  Diagnostic &readableError(SourceRange range, std::string message, std::string hint = {}) {
+    size_t before = list.size();
+    Diagnostic &made = error(range, std::move(message), std::move(hint));
+    readable += list.size() - before;
+    return made;
+  }
+  bool allReadable() const { return readable == list.size(); }
   bool empty() const { return list.empty(); }
   size_t size() const { return list.size(); }
   /// No more errors are kept: the caller may stop.
@@ -93,6 +101,7 @@ public:
 private:
   static constexpr size_t maxKept = 400;
   std::vector<Diagnostic> list;
+  size_t readable = 0; ///< how many of them
   Diagnostic overflow;
 };
 
