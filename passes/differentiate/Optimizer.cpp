@@ -4,8 +4,10 @@
 //===----------------------------------------------------------------------===//
 #include "passes/Passes.h"
 #include "passes/differentiate/Differentiate.h"
+#include "passes/sharding/Sharding.h"
 
 #include "mlir/IR/IRMapping.h"
+#include "llvm/ADT/MapVector.h"
 
 #include <cmath>
 
@@ -167,7 +169,13 @@ FailureOr<func::FuncOp> cleave::addOptimizer(func::FuncOp gradients,
 
   SmallVector<Value> newParams;
   SmallVector<SmallVector<Value>> newStates(states.size());
-  Value norm;
+  // Squares that the plan leaves as partial sums over the same axes are added first: one
+  // reduction for all of them.
+  FailureOr<ShardingContext> sharding =
+      ShardingContext::create(gradients->getParentOfType<ModuleOp>());
+  if (failed(sharding))
+    return failure();
+  llvm::MapVector<Attribute, Value> norms;
   llvm::DenseSet<Operation *> ofNorm;
   for (auto [position, i] : llvm::enumerate(params)) {
     Value p = block->getArgument(position), g = resultOf(numForward + position);
@@ -180,9 +188,14 @@ FailureOr<func::FuncOp> cleave::addOptimizer(func::FuncOp gradients,
     for (StringAttr name : tensorOf(p).getNames())
       all.push_back(name);
     Value square = reduce(b, loc, Reduction::Sum, m.mul(wide, wide), all);
-    norm = norm ? m.add(norm, square) : square;
+    SmallVector<int> axes;
+    for (const auto &dim : sharding->target(tensorOf(p)).dims)
+      axes.append(dim.begin(), dim.end());
+    llvm::sort(axes);
+    Value &sum = norms[sharding->axes(axes)];
+    sum = sum ? m.add(sum, square) : square;
     ofNorm.insert(square.getDefiningOp());
-    ofNorm.insert(norm.getDefiningOp());
+    ofNorm.insert(sum.getDefiningOp());
 
     auto state = [&](size_t k) { return block->getArgument((1 + k) * params.size() + position); };
     Value update;
@@ -207,6 +220,11 @@ FailureOr<func::FuncOp> cleave::addOptimizer(func::FuncOp gradients,
       update = m.sub(p, m.mul(direction, in(lr)));
     }
     newParams.push_back(update);
+  }
+  Value norm;
+  for (auto &[axes, sum] : norms) {
+    norm = norm ? m.add(norm, sum) : sum;
+    ofNorm.insert(norm.getDefiningOp());
   }
   if (norm)
     norm = unary<SqrtOp>(b, loc, norm);

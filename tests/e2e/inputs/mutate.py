@@ -10,7 +10,7 @@ Three things are no change in mathematics and must stay unnoticed (else this lis
 - The cross-entropy's maximum over the vocabulary's parts becoming a sum: it only shifts the logits
   before they are exponentiated, on all of these ranks alike, and the shift is added back. (Dropped or
   over another axis, each rank has a shift of its own, and that is noticed.)
-- Whatever happens to the gradient of a key bias, or to its share of the gradient's norm. It moves all
+- Whatever happens to the gradient of a key bias. It moves all
   scores of a query alike, which softmax does not see: for each row of the batch and each head its
   gradient is 0, and so is each partial sum.
 
@@ -68,15 +68,13 @@ def names_the_place(text, c, lines):
 
 def key_bias(collectives):
     """The numbers of those that see nothing but the key bias's gradient."""
-    # On the way back the biases come as value, key, query; in the norm the params split by heads
-    # come as wq, wk, wv, bq, bk, bv, wo.
+    # On the way back the biases come as value, key, query. The norm is reduced once for all params.
     back = [n for n, c in enumerate(collectives) if c.phase == "backward" and c.axes == "dp"
             and re.match(r"f64 \[heads=\d+ \{tp\}, head_dim=\d+\]", c.type)]
-    norm = [n for n, c in enumerate(collectives) if c.phase == "optimizer" and c.axes == "tp"
-            and "heads" in c.why]
-    if len(back) not in (0, 3) or len(norm) != 7:
+    norm = [n for n, c in enumerate(collectives) if c.phase == "optimizer"]
+    if len(back) not in (0, 3) or len(norm) != 1:
         sys.exit(f"where is the key bias? {back} {norm}")
-    return set(back[1:2] + norm[4:5])
+    return set(back[1:2])
 
 
 def no_change(kind, number, collectives):
