@@ -49,10 +49,6 @@ int ShardingRule::factor(const std::string &name, int64_t size, FactorKind kind,
   return static_cast<int>(factors.size()) - 1;
 }
 
-bool ShardingRule::hasOffsets() const {
-  return std::any_of(factors.begin(), factors.end(), [](const Factor &f) { return f.needsOffset; });
-}
-
 static std::string dimsText(const ShardingRule &rule, const std::vector<int> &dims) {
   std::string text = "[";
   for (size_t i = 0; i < dims.size(); ++i)

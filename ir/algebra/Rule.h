@@ -72,7 +72,6 @@ struct ShardingRule {
   /// Finds or adds a factor.
   int factor(const std::string &name, int64_t size, FactorKind kind = FactorKind::Parallel,
              bool needsOffset = false);
-  bool hasOffsets() const;
 
   /// "b=8, k=64 sum | [b, k] x [k, n] -> [b, n] | sum passes {0}, {1}"
   std::string toString() const;

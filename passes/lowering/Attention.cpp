@@ -333,13 +333,9 @@ void AttentionGenerator::forwardChunk(Value chunk) {
     scores(packedK, depth, depthWidth, of(queryT, queryBlock * depth), p);
     softmax();
     // o[query] = o[query] * correction + sum over keys of p v.
-    auto range = [&](Value first) -> std::pair<Value, Value> {
-      Value last = code.least(code.add(first, rows), blockQueries);
-      Value seen = keysSeenBy(code.sub(last, code.number(1)));
-      return {code.number(0), code.most(seen, code.number(0))};
-    };
-    addTo(of(sums, queryBlock * valueWidth), valueWidth, blockQueries, p, 1, queryBlock, packedV,
-          range, corrections);
+    addTo(
+        of(sums, queryBlock * valueWidth), valueWidth, blockQueries, p, 1, queryBlock, packedV,
+        [&](Value first) { return keysOfTile(first); }, corrections);
   });
   eachBlock([&] { finishForward(); });
 }
@@ -419,13 +415,8 @@ void AttentionGenerator::backwardChunk(Value chunk) {
           of(packedGradient, queryBlock * valueWidth), queriesOf, {});
     addTo(keySums, depthWidth, blockKeys, ds, queryBlock, 1, of(packedQ, queryBlock * depthWidth),
           queriesOf, {});
-    auto keysOf = [&](Value first) -> std::pair<Value, Value> {
-      Value last = code.least(code.add(first, rows), blockQueries);
-      Value seen = keysSeenBy(code.sub(last, code.number(1)));
-      return {code.number(0), code.most(seen, code.number(0))};
-    };
     addTo(of(sums, queryBlock * depthWidth), depthWidth, blockQueries, ds, 1, queryBlock, packedK,
-          keysOf, {});
+          [&](Value first) { return keysOfTile(first); }, {});
   });
   eachBlock([&] {
     Value dq = op->getResult(0);

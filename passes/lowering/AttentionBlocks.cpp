@@ -22,6 +22,21 @@ Value AttentionGenerator::tailMask(int64_t used) {
   return arith::ConstantOp::create(b, loc, DenseElementsAttr::get(type, bits));
 }
 
+/// 0, stride, 2 * stride, ...
+Value AttentionGenerator::laneSteps(int64_t stride) {
+  SmallVector<int64_t> steps(lanes);
+  for (int64_t i = 0; i < lanes; ++i)
+    steps[i] = i * stride;
+  auto type = VectorType::get({lanes}, b.getI64Type());
+  return arith::ConstantOp::create(b, loc, DenseElementsAttr::get(type, ArrayRef(steps)));
+}
+
+/// A pointer for each lane.
+Value AttentionGenerator::lanePlaces(Value pointer, int64_t stride) {
+  return LLVM::GEPOp::create(b, loc, VectorType::get({lanes}, pointerType), element, pointer,
+                             ArrayRef<LLVM::GEPArg>{laneSteps(stride)});
+}
+
 /// `mask` null: all lanes. Lanes that are not loaded are 0.
 Value AttentionGenerator::loadLanes(Value pointer, int64_t stride, Value mask) {
   unsigned align = Code::alignOf(element);
@@ -32,13 +47,7 @@ Value AttentionGenerator::loadLanes(Value pointer, int64_t stride, Value mask) {
     return LLVM::MaskedLoadOp::create(b, loc, vector, pointer, mask, zero,
                                       b.getI32IntegerAttr(align), UnitAttr());
   }
-  SmallVector<int64_t> steps(lanes);
-  for (int64_t i = 0; i < lanes; ++i)
-    steps[i] = i * stride;
-  Value index = arith::ConstantOp::create(
-      b, loc, DenseElementsAttr::get(VectorType::get({lanes}, b.getI64Type()), ArrayRef(steps)));
-  Value places = LLVM::GEPOp::create(b, loc, VectorType::get({lanes}, pointerType), element,
-                                     pointer, ArrayRef<LLVM::GEPArg>{index});
+  Value places = lanePlaces(pointer, stride);
   return LLVM::masked_gather::create(b, loc, vector, places, mask ? mask : tailMask(lanes),
                                      ValueRange(zero), b.getI32IntegerAttr(align));
 }
@@ -53,13 +62,7 @@ void AttentionGenerator::storeLanes(Value x, Value pointer, int64_t stride, Valu
     LLVM::MaskedStoreOp::create(b, loc, x, pointer, mask, b.getI32IntegerAttr(align));
     return;
   }
-  SmallVector<int64_t> steps(lanes);
-  for (int64_t i = 0; i < lanes; ++i)
-    steps[i] = i * stride;
-  Value index = arith::ConstantOp::create(
-      b, loc, DenseElementsAttr::get(VectorType::get({lanes}, b.getI64Type()), ArrayRef(steps)));
-  Value places = LLVM::GEPOp::create(b, loc, VectorType::get({lanes}, pointerType), element,
-                                     pointer, ArrayRef<LLVM::GEPArg>{index});
+  Value places = lanePlaces(pointer, stride);
   LLVM::masked_scatter::create(b, loc, x, places, mask ? mask : tailMask(lanes),
                                b.getI32IntegerAttr(align));
 }
@@ -185,6 +188,13 @@ Value AttentionGenerator::keysSeenBy(Value query) {
   return code.least(seen, keyCount);
 }
 
+/// The keys of the key block that any of the `rows` queries from `first` on sees.
+std::pair<Value, Value> AttentionGenerator::keysOfTile(Value first) {
+  Value last = code.least(code.add(first, rows), blockQueries);
+  Value seen = keysSeenBy(code.sub(last, code.number(1)));
+  return {code.number(0), code.most(seen, code.number(0))};
+}
+
 /// The first query of this block that sees a key of the key block.
 Value AttentionGenerator::firstQueryFor(Value key) {
   if (!causal)
@@ -197,9 +207,7 @@ Value AttentionGenerator::firstQueryFor(Value key) {
 
 void AttentionGenerator::setLimits() {
   auto wide = VectorType::get({lanes}, b.getI64Type());
-  SmallVector<int64_t> numbers(lanes);
-  std::iota(numbers.begin(), numbers.end(), 0);
-  Value count = arith::ConstantOp::create(b, loc, DenseElementsAttr::get(wide, ArrayRef(numbers)));
+  Value count = laneSteps(1);
   Value to = code.at(limitsAt, code.mul(block, queryBlock), integer);
   code.loop(code.number(0), code.number(queryBlock), lanes, [&](Value first) {
     Value query = code.add(count, code.splat(first, wide));
@@ -331,13 +339,9 @@ std::pair<Value, Value> AttentionGenerator::seenScore(Value s, Value key, Value 
 Value AttentionGenerator::kept(Value key, Value first) {
   auto wide = VectorType::get({lanes}, b.getI64Type());
   int64_t stride = globalSizes.back();
-  SmallVector<int64_t> steps(lanes);
-  for (int64_t i = 0; i < lanes; ++i)
-    steps[i] = i * stride;
   Value index = code.add(code.mul(code.add(blockBegin, first), stride), code.add(firstKey, key));
   index = code.add(index, numberBase);
-  Value each = arith::ConstantOp::create(b, loc, DenseElementsAttr::get(wide, ArrayRef(steps)));
-  each = code.add(each, code.splat(index, wide));
+  Value each = code.add(laneSteps(stride), code.splat(index, wide));
   VectorMath m(b, loc);
   Value u = m.uniform(each, seed, step, layer, site);
   Value keep = arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OGE, u, m.number(u, rate));

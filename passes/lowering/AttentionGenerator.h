@@ -150,6 +150,8 @@ private:
   void storeLanes(Value x, Value pointer, int64_t stride, Value mask);
   void eachPart(int64_t width, function_ref<void(Value at, Value mask)> body);
   Value tailMask(int64_t used);
+  Value laneSteps(int64_t stride);
+  Value lanePlaces(Value pointer, int64_t stride);
   void copyRow(Value from, int64_t stride, int64_t width, Value to, int64_t toWidth, Value factor);
   void copyKeys(Value tensor, int64_t width, StringRef dim, Value to, int64_t toWidth);
   void transposeBlock(Value tensor, int64_t width, StringRef dim, Value to, Value factor);
@@ -171,6 +173,7 @@ private:
   void scoreGradients();
   Value limitOf(Value query);
   Value keysSeenBy(Value query);
+  std::pair<Value, Value> keysOfTile(Value first);
   Value firstQueryFor(Value key);
   void setLimits();
   Value splat(Value x) { return code.splat(x, vector); }

@@ -27,17 +27,4 @@ std::pair<int64_t, int64_t> residentBytes() {
   return bytes;
 }
 
-ProfileSummary Session::profileSummary(size_t program, int rank) const {
-  ProfileSummary summary;
-  auto all = profile(program);
-  const Program &steps = executable().programs[program];
-  const auto &mine = all[static_cast<size_t>(rank)];
-  for (size_t i = 0; i < mine.size(); ++i) {
-    summary.byKind[steps.steps[i].kind] += mine[i].seconds - mine[i].waitSeconds;
-    summary.waiting += mine[i].waitSeconds;
-    summary.total += mine[i].seconds;
-  }
-  return summary;
-}
-
 } // namespace cleave

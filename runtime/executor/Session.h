@@ -78,13 +78,6 @@ struct StepEvent {
 };
 inline constexpr int64_t mostEvents = 2'000'000;
 
-/// Where a rank's time went, in seconds.
-struct ProfileSummary {
-  std::map<StepKind, double> byKind; ///< collectives without waiting
-  double waiting = 0;
-  double total = 0;
-};
-
 /// Bytes of one rank (all ranks are alike), and of the process.
 struct MemoryReport {
   int64_t arena = 0;
@@ -139,7 +132,6 @@ public:
 
   /// [rank][step] of a program (by index); empty without SessionOptions::profile.
   std::vector<std::vector<StepProfile>> profile(size_t program) const;
-  ProfileSummary profileSummary(size_t program, int rank) const;
   /// In order of time; empty without SessionOptions::timeline.
   const std::vector<StepEvent> &timeline(int rank) const;
   void resetProfile();
