@@ -464,8 +464,9 @@ FailureOr<func::FuncOp> cleave::differentiate(func::FuncOp function) {
 
   auto ret = cast<func::ReturnOp>(body.getTerminator());
   OpBuilder b(ret);
-  llvm::DenseSet<Operation *> before;
-  result.walk([&](Operation *op) { before.insert(op); });
+  // A mark on the op itself: an address may be a new op's by the time that it is asked for.
+  StringAttr ofForward = b.getStringAttr("forward"), ofBackward = b.getStringAttr("backward");
+  body.walk([&](Operation *op) { op->setAttr(kPhase, ofForward); });
   BlockGradients gradients(b, active);
   Value loss = ret.getOperand(0);
   gradients.add(ret.getLoc(), loss, constant(b, ret.getLoc(), lossType, 1));
@@ -491,19 +492,17 @@ FailureOr<func::FuncOp> cleave::differentiate(func::FuncOp function) {
   result.setType(FunctionType::get(b.getContext(), result.getArgumentTypes(), types));
   result.setAllResultAttrs(attrs);
 
-  StringAttr backward = b.getStringAttr("backward");
-  result.walk([&](Operation *op) {
-    if (!before.contains(op) && !isa<func::ReturnOp, func::FuncOp, YieldOp>(op) &&
-        !op->hasAttr(kPhase))
-      op->setAttr(kPhase, backward);
-  });
-  // The saving forward repeats are new ops, yet of the forward pass.
+  // The saving forward repeats are new ops, yet of the forward pass: their bodies are.
   result.walk([&](RepeatOp repeat) {
-    bool hasForward = llvm::any_of(repeat.getBody().front(), [](Operation &op) {
-      return !op.hasAttr(kPhase) && !isa<YieldOp>(op);
-    });
-    if (hasForward)
-      repeat->removeAttr(kPhase);
+    if (llvm::any_of(repeat.getBody().front().without_terminator(),
+                     [&](Operation &op) { return op.getAttr(kPhase) == ofForward; }))
+      repeat->setAttr(kPhase, ofForward);
+  });
+  body.walk([&](Operation *op) {
+    if (op->getAttr(kPhase) == ofForward || isa<func::ReturnOp, YieldOp>(op))
+      op->removeAttr(kPhase);
+    else
+      op->setAttr(kPhase, ofBackward);
   });
   return result;
 }
