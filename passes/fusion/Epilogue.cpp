@@ -4,8 +4,6 @@
 //===----------------------------------------------------------------------===//
 #include "passes/fusion/Planner.h"
 
-#include "passes/schedule/Contraction.h"
-
 using namespace mlir;
 using namespace cleave;
 using namespace cleave::planner;

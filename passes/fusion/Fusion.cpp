@@ -135,6 +135,8 @@ StringRef cleave::toString(GroupKind kind) {
     return "scatter";
   case GroupKind::Epilogue:
     return "epilogue";
+  case GroupKind::Sums:
+    return "sums";
   }
   llvm_unreachable("no such kind");
 }
@@ -299,6 +301,7 @@ void Planner::makeGroups() {
   clusterOf.clear();
   refused.clear();
   refusedEpilogue.clear();
+  refusedSum.clear();
   for (Operation &op : block.without_terminator()) {
     bool isRoot = isFusible(&op) && kept.contains(op.getResult(0)) && !views.contains(&op);
     if (isFusible(&op) && !isRoot && !views.contains(&op))
@@ -345,6 +348,7 @@ void Planner::makeGroups() {
   for (unsigned i = 0; i < n; ++i)
     parent[i] = i;
   fuseEpilogues();
+  fuseSums();
   // Big tensors first; scalars then, so that they do not stand in the way.
   mergeNeighbours(/*scalars=*/false);
   mergeNeighbours(/*scalars=*/true);
@@ -610,8 +614,28 @@ FusionPlan Planner::finish() {
       plan.order.push_back({c.stays, 0});
     if (auto contract = dyn_cast_or_null<ContractOp>(c.stays); contract && !c.product)
       plan.bare.push_back({contract, whyBare(contract)});
-    if (!c.isGroup())
+    auto addSums = [&] {
+      if (!c.sum || !read.contains(c.sum.getResult()))
+        return;
+      Group group;
+      group.kind = GroupKind::Sums;
+      group.roots = {c.sum};
+      group.ops = {c.sum};
+      group.inputs = {c.sum.getOperand()};
+      group.outputs = {c.sum.getResult()};
+      for (const Dim &d : dimsOf(c.sum.getType()))
+        group.outer.push_back(d.first);
+      for (const Dim &d : dimsOf(tensorOf(c.sum.getOperand())))
+        if (!c.sum.getType().hasDim(d.first))
+          group.reduced.push_back(d.first);
+      group.product = cast<ContractOp>(c.stays);
+      plan.order.push_back({nullptr, static_cast<unsigned>(plan.groups.size())});
+      plan.groups.push_back(std::move(group));
+    };
+    if (!c.isGroup()) {
+      addSums();
       continue;
+    }
     Group group;
     group.kind = c.shape.kind;
     for (const Dim &d : c.shape.outer)
@@ -634,11 +658,12 @@ FusionPlan Planner::finish() {
     for (Operation *root : group.roots)
       if (read.contains(root->getResult(0)))
         group.outputs.push_back(root->getResult(0));
-    if (group.outputs.empty())
-      continue; // nobody reads it
-    groupOf[i] = static_cast<int>(plan.groups.size());
-    plan.order.push_back({nullptr, static_cast<unsigned>(plan.groups.size())});
-    plan.groups.push_back(std::move(group));
+    if (!group.outputs.empty()) { // else nobody reads it
+      groupOf[i] = static_cast<int>(plan.groups.size());
+      plan.order.push_back({nullptr, static_cast<unsigned>(plan.groups.size())});
+      plan.groups.push_back(std::move(group));
+    }
+    addSums();
   }
   for (auto &[pair, reason] : refused) {
     int x = groupOf[pair.first], y = groupOf[pair.second];
@@ -646,6 +671,11 @@ FusionPlan Planner::finish() {
       plan.refusals.push_back(
           {static_cast<unsigned>(std::min(x, y)), static_cast<unsigned>(std::max(x, y)), reason});
   }
+  for (Operation &op : block)
+    if (auto why = refusedSum.find(&op); why != refusedSum.end())
+      plan.loneSums.push_back({cast<ReduceOp>(op), why->second});
+  if (options.fuse)
+    bringTogether(plan);
   return plan;
 }
 

@@ -8,9 +8,11 @@
 // groups. First it decides, then it outlines:
 //   1. which values are kept in memory (the others are computed where they are
 //      used, if need be in several kernels);
-//   2. which kept values a contraction makes on the tiles of its product;
+//   2. which kept values a contraction makes on the tiles of its product, or sums while
+//      it copies its operands;
 //   3. which other kept values one kernel makes: those that share their loops;
-//   4. outlining: each group becomes a `cleave.fused`.
+//   4. which products follow one another, since they have one left side;
+//   5. outlining: each group becomes a `cleave.fused`.
 //
 //===----------------------------------------------------------------------===//
 #pragma once
@@ -42,6 +44,7 @@ enum class GroupKind {
   Scalars,     ///< few numbers: small reductions to scalars, arithmetic on them
   Scatter,     ///< a scatter_add with what makes its updates
   Epilogue,    ///< elementwise, on each tile of a contraction's result
+  Sums,        ///< a sum of an operand of a contraction, which it makes along the way
 };
 llvm::StringRef toString(GroupKind kind);
 
@@ -53,7 +56,7 @@ struct Group {
       ops; ///< all ops, in block order; some may be in other groups too
   llvm::SmallVector<mlir::Value> outputs;             ///< what others read
   llvm::SmallVector<mlir::StringAttr> outer, reduced; ///< dims; elementwise: outer only
-  ContractOp product;               ///< epilogue: whose; the first input is its result
+  ContractOp product; ///< epilogue, sums: whose; an epilogue's first input is its result
   llvm::SmallVector<int64_t> parts; ///< epilogue: see kParts in Kernels.h
   bool keepsProduct = false;        ///< epilogue: others read the bare product, too
 };
@@ -70,12 +73,22 @@ struct BareProduct {
   std::string reason;
 };
 
+/// A sum of an operand of a contraction that is a kernel of its own, and why.
+struct LoneSum {
+  ReduceOp op;
+  std::string reason;
+};
+
 struct FusionPlan {
   std::vector<Group> groups; ///< in an order in which they can run
   std::vector<Refusal> refusals;
   std::vector<BareProduct> bare;
+  std::vector<LoneSum> loneSums;
+  /// They stand behind a product of the same left side, which copies it for them, too.
+  std::vector<ContractOp> sameLeft;
   /// All that stays in the block, groups among it, in the new order: an op, or
-  /// null and the index of a group. An epilogue stands right behind its product.
+  /// null and the index of a group. An epilogue stands right behind its product, and so do
+  /// sums, behind the epilogue if there is one.
   std::vector<std::pair<mlir::Operation *, unsigned>> order;
 };
 

@@ -64,6 +64,8 @@ void cleave::outline(Block &block, const FusionPlan &plan) {
     for (auto [from, to] : llvm::zip_equal(group.outputs, fused.getResults()))
       moved.map(from, to);
   }
+  for (ContractOp op : plan.sameLeft)
+    op->setAttr(kSameLeft, b.getUnitAttr());
   // What stays reads the fused ops' results; the rest has no users but itself.
   SmallVector<Operation *> dead;
   for (Operation &op : block) {
@@ -110,6 +112,8 @@ LogicalResult cleave::fuse(ModuleOp module, const FusionOptions &options) {
     if (options.fuse)
       for (BareProduct product : plan.bare)
         emitRemark(product.op->getLoc()) << "no epilogue for this product: " << product.reason;
+    for (LoneSum sum : plan.loneSums)
+      emitRemark(sum.op->getLoc()) << "no product makes this sum along the way: " << sum.reason;
     for (const Refusal &r : plan.refusals) {
       Operation *first = plan.groups[r.first].roots.back(),
                 *second = plan.groups[r.second].roots[0];

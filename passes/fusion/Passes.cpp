@@ -89,6 +89,12 @@ struct PrintFusionGroupsPass : cleave::impl::PrintFusionGroupsBase<PrintFusionGr
     for (BareProduct product : plan.bare)
       os.indent(indent) << "no epilogue: contract to " << text(product.op.getType()) << ": "
                         << product.reason << "\n";
+    for (LoneSum sum : plan.loneSums)
+      os.indent(indent) << "not beside a product: reduce to " << text(sum.op.getType()) << ": "
+                        << sum.reason << "\n";
+    for (ContractOp product : plan.sameLeft)
+      os.indent(indent) << "its left side is copied by the product before: contract to "
+                        << text(product.getType()) << "\n";
     for (Operation &op : block)
       for (Region &region : op.getRegions())
         for (Block &inner : region) {

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "passes/fusion/Fusion.h"
+#include "passes/schedule/Contraction.h"
 
 #include "llvm/ADT/BitVector.h"
 #include "llvm/ADT/MapVector.h"
@@ -92,6 +93,7 @@ private:
     ContractOp product;
     llvm::MapVector<Value, bool> operands; ///< what the epilogue reads, the product first
     SmallVector<int64_t> parts;            ///< see Group
+    ReduceOp sum; ///< of an operand of a contraction that stays: made along the way
 
     bool isGroup() const { return alive && !roots.empty(); }
   };
@@ -126,6 +128,9 @@ private:
   /// Empty: cluster i is now done on the tiles of contraction x. Else why not.
   std::string joinEpilogue(unsigned x, unsigned i);
   std::string whyBare(ContractOp op) const;
+  void fuseSums();
+  /// Empty: contraction x now makes sum i along the way. Else why not.
+  std::string joinSum(unsigned x, unsigned i);
   void mergeNeighbours(bool scalars);
   unsigned find(unsigned i) {
     while (parent[i] != i)
@@ -150,8 +155,11 @@ private:
   llvm::DenseMap<Operation *, unsigned> clusterOf; ///< of roots and of what stays
   std::vector<unsigned> parent;                    ///< of merged clusters
   std::map<std::pair<unsigned, unsigned>, std::string> refused;
-  llvm::DenseMap<Operation *, std::string> refusedEpilogue;
+  llvm::DenseMap<Operation *, std::string> refusedEpilogue, refusedSum;
   llvm::DenseMap<Operation *, std::optional<SmallVector<int64_t>>> partsOfProduct;
 };
+
+/// Products of one left side follow one another where what they read allows it.
+void bringTogether(FusionPlan &plan);
 
 } // namespace cleave::planner

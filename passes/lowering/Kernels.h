@@ -29,6 +29,10 @@
 namespace cleave {
 
 inline constexpr llvm::StringLiteral kEpilogue = "epilogue";
+/// Kinds of group that a product's step makes: not compiled by itself, and with an epilogue.
+inline constexpr llvm::StringLiteral kSums = "sums";
+/// On a contraction behind another: the same left side (GemmStep::sameA).
+inline constexpr llvm::StringLiteral kSameLeft = "cleave.same_left";
 /// On an epilogue: DenseI64ArrayAttr, a GemmPart (passes/schedule/Contraction.h)
 /// for each dim of the first input.
 inline constexpr llvm::StringLiteral kParts = "cleave.parts";

@@ -104,6 +104,12 @@ struct Printer {
       refs(s.epilogueBuffers);
       scalars(s.epilogueScalars);
     }
+    if (s.sums != GemmStep::Sums::None) {
+      out << ", sums of " << (s.sums == GemmStep::Sums::OfA ? "A " : "B ");
+      ref(s.sumsTo);
+    }
+    if (s.sameA)
+      out << ", A as packed before";
   }
   void operator()(const CopyStep &s) {
     out << "copy ";

@@ -137,6 +137,8 @@ std::vector<BufferRef> cleave::buffersOf(const Step &step) {
   } else if (auto *gemm = std::get_if<GemmStep>(&step.action)) {
     refs = {gemm->a, gemm->b, gemm->c};
     refs.insert(refs.end(), gemm->epilogueBuffers.begin(), gemm->epilogueBuffers.end());
+    if (gemm->sums != GemmStep::Sums::None)
+      refs.push_back(gemm->sumsTo);
   } else if (auto *copy = std::get_if<CopyStep>(&step.action)) {
     refs = {copy->from, copy->to};
   } else if (auto *fill = std::get_if<FillStep>(&step.action)) {

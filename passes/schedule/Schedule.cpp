@@ -111,6 +111,16 @@ static FusedOp epilogueOf(ContractOp op) {
   return its ? fused : FusedOp();
 }
 
+/// The sum that the product makes along the way: behind it and its epilogue.
+static FusedOp sumsOf(ContractOp op) {
+  FusedOp epilogue = epilogueOf(op);
+  Operation *behind = epilogue ? epilogue.getOperation() : op.getOperation();
+  auto fused = dyn_cast_or_null<FusedOp>(behind->getNextNode());
+  bool its = fused && fused.getKind() == kSums && fused.getInputs().size() == 1 &&
+             llvm::is_contained(op->getOperands(), fused.getInputs()[0]);
+  return its ? fused : FusedOp();
+}
+
 static bool isCollective(Operation *op) {
   return isa<AllReduceOp, AllGatherOp, ReduceScatterOp, AllToAllOp>(op);
 }
@@ -200,6 +210,9 @@ private:
   LogicalResult emit(Operation *op, Frame &frame);
   LogicalResult emitFused(FusedOp op, Frame &frame);
   LogicalResult emitContract(ContractOp op, Frame &frame);
+  LogicalResult addSums(ContractOp op, FusedOp sums, const GemmPlan &plan, GemmStep &gemm,
+                        Recorded &step, Frame &frame);
+  void addGemm(ContractOp op, GemmStep gemm, Recorded step);
   LogicalResult addEpilogue(ContractOp op, FusedOp epilogue, GemmStep &gemm, Recorded &step,
                             Frame &frame);
   FailureOr<const KernelInfo *> infoOf(FusedOp op);
@@ -239,14 +252,15 @@ private:
     return op.getReverse() ? static_cast<int64_t>(op.getCount()) - 1 - iteration : iteration;
   }
 
-  Recorded record(Operation *op, StepKind kind, Operation *with = nullptr) {
+  /// `with`: what else the step makes, the same for each step of the op.
+  Recorded record(Operation *op, StepKind kind, ArrayRef<Operation *> with = {}) {
     Recorded step;
     step.step.kind = kind;
     step.step.location = locationNumber(op->getLoc());
     step.step.label = labelNumber(op, with);
     return step;
   }
-  int32_t labelNumber(Operation *op, Operation *with);
+  int32_t labelNumber(Operation *op, ArrayRef<Operation *> with);
   int32_t locationNumber(Location loc);
   void copy(Operation *op, Place from, Place to) {
     if (from == to || !from.bytes)
@@ -275,7 +289,8 @@ private:
   SmallVector<int> resultBuffers;
   DenseMap<Location, int32_t> locationNumbers;
   llvm::StringMap<int32_t> locationTexts;
-  DenseMap<std::pair<Operation *, Operation *>, int32_t> labelNumbers;
+  DenseMap<Operation *, int32_t> labelNumbers;
+  std::optional<GemmStep> lastGemm;
 };
 
 } // namespace
@@ -294,13 +309,12 @@ int32_t Scheduler::locationNumber(Location loc) {
   return it->second = entry->second;
 }
 
-int32_t Scheduler::labelNumber(Operation *op, Operation *with) {
-  auto [it, isNew] = labelNumbers.try_emplace({op, with}, -1);
+int32_t Scheduler::labelNumber(Operation *op, ArrayRef<Operation *> with) {
+  auto [it, isNew] = labelNumbers.try_emplace(op, -1);
   if (!isNew)
     return it->second;
   SmallVector<Operation *> ops{op};
-  if (with)
-    ops.push_back(with);
+  ops.append(with.begin(), with.end());
   StepLabel label = labelOf(ops);
   auto &labels = program->labels;
   auto found = llvm::find(labels, label);
@@ -523,6 +537,16 @@ LogicalResult Scheduler::emitFused(FusedOp op, Frame &frame) {
       return success(); // part of the product's step
     return op.emitOpError() << "is an epilogue and must stand behind the product it reads first";
   }
+  if (op.getKind() == kSums) {
+    bool isPart = op.getInputs().size() == 1 &&
+                  llvm::any_of(op.getInputs()[0].getUsers(), [&](Operation *user) {
+                    auto product = dyn_cast<ContractOp>(user);
+                    return product && sumsOf(product) == op;
+                  });
+    if (isPart)
+      return success(); // of the product's step
+    return op.emitOpError() << "is a sum and must stand behind the product whose operand it sums";
+  }
   FailureOr<const KernelInfo *> made = infoOf(op);
   if (failed(made))
     return failure();
@@ -629,6 +653,36 @@ static void countGemm(const GemmStep &gemm, Step &step) {
                (gemm.m * gemm.k + gemm.k * gemm.n + gemm.m * gemm.n * (gemm.accumulate ? 2 : 1));
 }
 
+LogicalResult Scheduler::addSums(ContractOp op, FusedOp sums, const GemmPlan &plan, GemmStep &gemm,
+                                 Recorded &step, Frame &frame) {
+  Value operand = sums.getInputs()[0], a = plan.swapped ? op.getRhs() : op.getLhs();
+  if (plan.steps() != 1 || plan.batch != 1)
+    return sums.emitOpError() << "stands behind a product that is " << describe(plan)
+                              << ", which sums no operand along the way";
+  gemm.sums = operand == a ? GemmStep::Sums::OfA : GemmStep::Sums::OfB;
+  int64_t count = operand == a ? plan.m : plan.n;
+  if (tensorOf(sums.getResult(0)).getNumElements() != count)
+    return sums.emitOpError() << "has " << tensorOf(sums.getResult(0)).getNumElements()
+                              << " sums beside a product that makes " << count;
+  Place place = placeNew(sums.getResult(0), frame);
+  gemm.sumsTo = place.ref();
+  step.writes.push_back(place);
+  step.step.flops += count * plan.k;
+  step.step.bytes += place.bytes;
+  return success();
+}
+
+void Scheduler::addGemm(ContractOp op, GemmStep gemm, Recorded step) {
+  auto left = [](const GemmStep &g) {
+    return std::tuple(g.dtype, g.transA, g.batch, g.m, g.k, g.lda, g.a.buffer, g.a.offset);
+  };
+  gemm.sameA =
+      op->hasAttr(kSameLeft) && lastGemm && gemm.batch == 1 && left(gemm) == left(*lastGemm);
+  lastGemm = gemm;
+  step.step.action = std::move(gemm);
+  steps.add(std::move(step));
+}
+
 LogicalResult Scheduler::emitContract(ContractOp op, Frame &frame) {
   auto found = plans.find(op);
   if (found == plans.end()) {
@@ -646,7 +700,12 @@ LogicalResult Scheduler::emitContract(ContractOp op, Frame &frame) {
   const GemmPlan &plan = found->second;
   Place a = placeOf(plan.swapped ? op.getRhs() : op.getLhs(), frame);
   Place b = placeOf(plan.swapped ? op.getLhs() : op.getRhs(), frame);
-  FusedOp epilogue = epilogueOf(op);
+  FusedOp epilogue = epilogueOf(op), sums = sumsOf(op);
+  SmallVector<Operation *> with;
+  for (FusedOp part : {epilogue, sums})
+    if (part)
+      with.push_back(part);
+  StepKind kind = isOfAttention(op) ? StepKind::Attention : StepKind::Gemm;
   Place c;
   if (!epilogue)
     c = placeNew(op.getResult(), frame);
@@ -669,13 +728,13 @@ LogicalResult Scheduler::emitContract(ContractOp op, Frame &frame) {
   if (epilogue) {
     gemm.a = a.ref();
     gemm.b = b.ref();
-    Recorded step = record(op, isOfAttention(op) ? StepKind::Attention : StepKind::Gemm, epilogue);
+    Recorded step = record(op, kind, with);
     countGemm(gemm, step.step);
     step.reads = {a, b};
-    if (failed(addEpilogue(op, epilogue, gemm, step, frame)))
+    if (failed(addEpilogue(op, epilogue, gemm, step, frame)) ||
+        (sums && failed(addSums(op, sums, plan, gemm, step, frame))))
       return failure();
-    step.step.action = gemm;
-    steps.add(std::move(step));
+    addGemm(op, std::move(gemm), std::move(step));
     return success();
   }
   int64_t width = byteSize(gemm.dtype), count = plan.steps();
@@ -693,14 +752,15 @@ LogicalResult Scheduler::emitContract(ContractOp op, Frame &frame) {
     gemm.a = {a.buffer, a.offset + atA * width};
     gemm.b = {b.buffer, b.offset + atB * width};
     gemm.c = {c.buffer, c.offset + atC * width};
-    Recorded step = record(op, isOfAttention(op) ? StepKind::Attention : StepKind::Gemm);
+    Recorded step = record(op, kind, with);
     countGemm(gemm, step.step);
     step.reads = {a, b};
     if (gemm.accumulate)
       step.reads.push_back(c);
     step.writes = {c};
-    step.step.action = gemm;
-    steps.add(std::move(step));
+    if (sums && failed(addSums(op, sums, plan, gemm, step, frame)))
+      return failure();
+    addGemm(op, gemm, std::move(step));
   }
   return success();
 }

@@ -275,6 +275,8 @@ void StepList::finish(Program &program, bool reuseMemory) {
             renumber(action.c);
             for (BufferRef &ref : action.epilogueBuffers)
               renumber(ref);
+            if (action.sums != GemmStep::Sums::None)
+              renumber(action.sumsTo);
           } else if constexpr (std::is_same_v<T, CopyStep>) {
             renumber(action.from);
             renumber(action.to);

@@ -74,8 +74,8 @@ Status CpuDevice::launch(const KernelCall &call, int64_t extent, int64_t grain) 
 }
 
 Status CpuDevice::gemm(const GemmStep &step, const char *a, const char *b, char *c,
-                       const KernelCall &epilogue) {
-  cpuGemm(step, a, b, c, epilogue, workers);
+                       const KernelCall &epilogue, char *sums) {
+  cpuGemm(step, a, b, c, epilogue, workers, bestKernels(), sums);
   return {};
 }
 

@@ -177,8 +177,8 @@ struct Tile {
 template <typename T> class Product {
 public:
   Product(const GemmStep &step, const T *a, const T *b, T *c, const KernelCall &epilogue,
-          const GemmKernel<T> &kernel)
-      : s(step), a(a), b(b), c(c), epilogue(epilogue),
+          const GemmKernel<T> &kernel, T *sums)
+      : s(step), a(a), b(b), c(c), sums(sums), epilogue(epilogue),
         finish(reinterpret_cast<EpilogueFunction>(epilogue.kernel)), kernel(kernel),
         method(methodOf(step)) {}
 
@@ -207,7 +207,22 @@ public:
     finished(tile.batch, tile.row, tile.rows, tile.col, tile.cols);
   }
 
+  /// Sums of an operand that is not packed as a whole.
+  void sumApart() const {
+    if (s.sums == GemmStep::Sums::None)
+      return;
+    const bool ofA = s.sums == GemmStep::Sums::OfA;
+    const T *from = ofA ? a : b;
+    const int64_t count = ofA ? s.m : s.n, ld = ofA ? s.lda : s.ldb;
+    const bool rowsAlongSum = ofA ? !s.transA : s.transB; // an element's terms lie side by side
+    std::fill_n(sums, count, T(0));
+    for (int64_t i = 0; i < (rowsAlongSum ? count : s.k); ++i)
+      for (int64_t j = 0; j < (rowsAlongSum ? s.k : count); ++j)
+        sums[rowsAlongSum ? i : j] += from[i * ld + j];
+  }
+
   /// Whether all workers take parts of one product, rather than products of a batch.
+  /// Sizes decide, so that sums of an operand have one order.
   bool isShared() const {
     return method == Method::Packed && s.batch == 1 &&
            double(s.m) * double(s.n) * double(s.k) > 2e6;
@@ -221,7 +236,13 @@ public:
     const int64_t rowPart = evenPart(s.m, mostRows, kernel.tileRows);
     const int64_t colPart = columnPart(s.n, depth);
     const int64_t colTiles = ceilDiv(s.n, colPart), wanted = 8 * int64_t{team.size()};
-    auto *left = reinterpret_cast<T *>(sharedScratch.get(rowPart * depth * width));
+    // The whole of A stays for the next product if it is of a size for the cache.
+    const bool whole = roundUp(s.m, rowPart) * s.k * width <= mostKeptA;
+    auto *memory = reinterpret_cast<T *>(
+        sharedScratch.get(whole ? roundUp(s.m, rowPart) * s.k * width : rowPart * depth * width));
+    const KeptA form{a, s.m, s.k, s.lda, s.transA};
+    const bool isPacked = s.sameA && whole && keptA == form;
+    keptA = whole ? form : KeptA();
     for (int64_t i = 0; i < s.m; i += rowPart) {
       const int64_t rows = std::min(rowPart, s.m - i);
       const int64_t rowTiles =
@@ -230,12 +251,18 @@ public:
       const int64_t rowCount = ceilDiv(rows, tileRows);
       for (int64_t q = 0; q < s.k; q += depth) {
         const int64_t deep = std::min(depth, s.k - q);
-        team.parallelFor(0, ceilDiv(rows, kernel.tileRows), 8, [&](int64_t from, int64_t to) {
-          int64_t first = from * kernel.tileRows, end = std::min(rows, to * kernel.tileRows);
-          kernel.packA(a + (s.transA ? q * s.lda + i + first : (i + first) * s.lda + q),
-                       s.transA ? 1 : s.lda, s.transA ? s.lda : 1, end - first, deep,
-                       left + first * deep);
-        });
+        T *left = memory + (whole ? i * s.k + roundUp(rows, kernel.tileRows) * q : 0);
+        const bool sumsA = s.sums == GemmStep::Sums::OfA, sumsB = s.sums == GemmStep::Sums::OfB;
+        if (!isPacked || sumsA)
+          team.parallelFor(0, ceilDiv(rows, kernel.tileRows), 8, [&](int64_t from, int64_t to) {
+            int64_t first = from * kernel.tileRows, end = std::min(rows, to * kernel.tileRows);
+            if (!isPacked)
+              kernel.packA(a + (s.transA ? q * s.lda + i + first : (i + first) * s.lda + q),
+                           s.transA ? 1 : s.lda, s.transA ? s.lda : 1, end - first, deep,
+                           left + first * deep);
+            if (sumsA)
+              kernel.sumA(left + first * deep, end - first, deep, sums + i + first, q > 0);
+          });
         // Tiles of the same columns follow one another: who takes two packs B once.
         std::atomic<int64_t> next{0};
         team.parallelFor(0, team.size(), 1, [&](int64_t, int64_t) {
@@ -249,6 +276,8 @@ public:
               kernel.packB(b + (s.transB ? j * s.ldb + q : q * s.ldb + j), s.transB ? s.ldb : 1,
                            s.transB ? 1 : s.ldb, cols, deep, right);
             packed = column;
+            if (sumsB && i + r == 0) // of each column once
+              kernel.sumB(right, cols, deep, sums + j, q > 0);
             multiplyPieces(left + r * deep, right,
                            {0, i + r, j, std::min(tileRows, rows - r), cols}, deep,
                            s.accumulate || q > 0, q + deep == s.k);
@@ -363,12 +392,22 @@ private:
     return bytes;
   }
 
+  /// What the calling thread's last product has packed of A, as a whole.
+  struct KeptA {
+    const T *a = nullptr;
+    int64_t m = 0, k = 0, lda = 0;
+    bool transA = false;
+    bool operator==(const KeptA &) const = default;
+  };
+  static constexpr int64_t mostKeptA = int64_t{16} << 20;
+
   static thread_local Scratch scratch;       ///< of who multiplies
   static thread_local Scratch sharedScratch; ///< of who calls: what all workers read
+  static thread_local KeptA keptA;
 
   const GemmStep &s;
   const T *const a, *const b;
-  T *const c;
+  T *const c, *const sums;
   const KernelCall &epilogue;
   const EpilogueFunction finish;
   const GemmKernel<T> &kernel;
@@ -377,17 +416,21 @@ private:
 
 template <typename T> thread_local Scratch Product<T>::scratch;
 template <typename T> thread_local Scratch Product<T>::sharedScratch;
+template <typename T> thread_local Product<T>::KeptA Product<T>::keptA;
 } // namespace
 
 template <typename T>
 static void runTiles(const GemmStep &s, const T *a, const T *b, T *c, const KernelCall &epilogue,
-                     ThreadTeam &team, const GemmKernel<T> &kernel) {
+                     ThreadTeam &team, const GemmKernel<T> &kernel, T *sums) {
+  Product<T> product(s, a, b, c, epilogue, kernel, sums);
+  if (s.m > 0 && s.n > 0 && product.isShared())
+    return product.together(team);
+  product.sumApart();
+  if (s.m <= 0 || s.n <= 0)
+    return;
   // Less than a few microseconds: nobody else would come in time.
   double work = double(s.batch) * double(s.m) * double(s.n) * double(std::max<int64_t>(1, s.k));
   int workers = work < 50'000 ? 1 : team.size();
-  Product<T> product(s, a, b, c, epilogue, kernel);
-  if (workers > 1 && product.isShared())
-    return product.together(team);
   GemmTiling tiling = chooseTiling(s, workers);
   int64_t rowTiles = ceilDiv(s.m, tiling.rows), colTiles = ceilDiv(s.n, tiling.cols);
   int64_t tiles = s.batch * rowTiles * colTiles;
@@ -416,15 +459,17 @@ static void runTiles(const GemmStep &s, const T *a, const T *b, T *c, const Kern
 }
 
 void cpuGemm(const GemmStep &step, const char *a, const char *b, char *c,
-             const KernelCall &epilogue, ThreadTeam &team, const GemmKernels &kernels) {
-  if (step.batch <= 0 || step.m <= 0 || step.n <= 0)
+             const KernelCall &epilogue, ThreadTeam &team, const GemmKernels &kernels, char *sums) {
+  if (step.batch <= 0)
     return;
   if (step.dtype == DType::F32)
     runTiles(step, reinterpret_cast<const float *>(a), reinterpret_cast<const float *>(b),
-             reinterpret_cast<float *>(c), epilogue, team, kernels.f32);
+             reinterpret_cast<float *>(c), epilogue, team, kernels.f32,
+             reinterpret_cast<float *>(sums));
   else
     runTiles(step, reinterpret_cast<const double *>(a), reinterpret_cast<const double *>(b),
-             reinterpret_cast<double *>(c), epilogue, team, kernels.f64);
+             reinterpret_cast<double *>(c), epilogue, team, kernels.f64,
+             reinterpret_cast<double *>(sums));
 }
 
 void cpuGemm(const GemmStep &step, const char *a, const char *b, char *c,

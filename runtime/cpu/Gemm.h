@@ -35,7 +35,8 @@ void cpuGemm(const GemmStep &step, const char *a, const char *b, char *c,
 
 /// The same with kernels of the caller's choice; this processor must run them.
 void cpuGemm(const GemmStep &step, const char *a, const char *b, char *c,
-             const KernelCall &epilogue, ThreadTeam &team, const GemmKernels &kernels);
+             const KernelCall &epilogue, ThreadTeam &team, const GemmKernels &kernels,
+             char *sums = nullptr);
 
 /// A way to do a product, and why it does not apply to one (empty: it does).
 struct GemmCandidate {

@@ -30,6 +30,11 @@ template <typename T> struct GemmKernel {
   void (*packA)(const T *from, int64_t stride, int64_t step, int64_t count, int64_t depth, T *to);
   void (*packB)(const T *from, int64_t stride, int64_t step, int64_t count, int64_t depth, T *to);
 
+  /// For each of `count` packed rows (of A) or columns (of B) the sum over the depth, by
+  /// which it depends on in what order; with `add` it is added to `sums`.
+  void (*sumA)(const T *packed, int64_t count, int64_t depth, T *sums, bool add);
+  void (*sumB)(const T *packed, int64_t count, int64_t depth, T *sums, bool add);
+
   /// C (+)= A * B over packed operands. Every element's sum runs over the depth
   /// in order, from zero, and is then added to C.
   void (*multiply)(const T *a, const T *b, T *c, int64_t ldc, int64_t rows, int64_t cols,

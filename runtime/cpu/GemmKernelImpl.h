@@ -103,6 +103,28 @@ template <typename V> struct GemmKernelImpl {
     }
   }
 
+  //===--- sums ----------------------------------------------------------===//
+
+  template <int64_t width>
+  static void sum(const T *packed, int64_t count, int64_t depth, T *sums, bool add) {
+    constexpr int64_t chains = 4; // do not wait for each other, and err less
+    for (int64_t first = 0; first < count; first += width, packed += width * depth) {
+      T part[chains][width] = {};
+      int64_t q = 0;
+      for (; q + chains <= depth; q += chains)
+        for (int64_t u = 0; u < chains; ++u)
+          for (int64_t l = 0; l < width; ++l)
+            part[u][l] += packed[(q + u) * width + l];
+      for (; q < depth; ++q)
+        for (int64_t l = 0; l < width; ++l)
+          part[0][l] += packed[q * width + l];
+      for (int64_t l = 0; l < least(width, count - first); ++l) {
+        T total = (part[0][l] + part[1][l]) + (part[2][l] + part[3][l]);
+        sums[first + l] = add ? sums[first + l] + total : total;
+      }
+    }
+  }
+
   //===--- the tile ------------------------------------------------------===//
 
   template <int rows, int vectors>
@@ -287,7 +309,8 @@ template <typename V> struct GemmKernelImpl {
   }
 
   static constexpr GemmKernel<T> kernel{
-      tileRows, tileCols, &pack<tileRows, 1>, &pack<tileCols, lanes>, &multiply, &fewRows};
+      tileRows,       tileCols,       &pack<tileRows, 1>, &pack<tileCols, lanes>,
+      &sum<tileRows>, &sum<tileCols>, &multiply,          &fewRows};
 };
 
 #undef CLEAVE_INLINE

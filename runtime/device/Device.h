@@ -90,9 +90,9 @@ public:
   /// Runs outer iterations [0, extent) of generated code.
   virtual Status launch(const KernelCall &call, int64_t extent, int64_t grain) = 0;
 
-  /// See GemmStep. `epilogue.kernel` is null when there is none.
+  /// See GemmStep. `epilogue.kernel` is null when there is none, and so is `sums`.
   virtual Status gemm(const GemmStep &step, const char *a, const char *b, char *c,
-                      const KernelCall &epilogue) = 0;
+                      const KernelCall &epilogue, char *sums) = 0;
 
   virtual Status copy(char *to, const char *from, int64_t bytes) = 0; ///< may overlap
   virtual Status fill(char *to, uint8_t value, int64_t bytes) = 0;

@@ -107,7 +107,11 @@ struct KernelStep {
 ///   void epilogue(int64_t batch, int64_t rowBegin, int64_t rowEnd, int64_t colBegin,
 ///                 int64_t colEnd, char **buffers, const int64_t *scalars)
 /// It may read C and others, and writes C or others at these rows and columns.
+/// `sums`, if any, are made while the operand is at hand, with batch 1: of B, for each of
+/// its n columns the sum over k; of A, for each of its m rows. (The gradient of a bias
+/// beside that of its weight.)
 struct GemmStep {
+  enum class Sums : uint8_t { None, OfA, OfB };
   DType dtype = DType::F32;
   bool transA = false, transB = false, accumulate = false;
   int64_t batch = 1, m = 0, n = 0, k = 0;
@@ -117,6 +121,11 @@ struct GemmStep {
   std::string epilogue; ///< empty: none
   std::vector<BufferRef> epilogueBuffers;
   std::vector<RankScalar> epilogueScalars;
+  Sums sums = Sums::None;
+  BufferRef sumsTo; ///< m or n numbers of dtype
+  /// A is, with its sizes and form, that of the product before this one, and unchanged:
+  /// what was packed of it serves again.
+  bool sameA = false;
 };
 
 /// Copies bytes (memmove semantics; source and target may be the same).
@@ -235,7 +244,7 @@ struct Program {
 };
 
 struct Executable {
-  static constexpr int32_t currentVersion = 2;
+  static constexpr int32_t currentVersion = 3;
   int32_t version = currentVersion;
   std::string model;
   std::string plan;

@@ -49,6 +49,7 @@ static constexpr std::array<std::string_view, 6> stepKinds = {
     "gemm", "attention", "elementwise", "optimizer", "collective", "copy"};
 static constexpr std::array<std::string_view, 4> collectiveKinds = {"all_reduce", "all_gather",
                                                                     "reduce_scatter", "all_to_all"};
+static constexpr std::array<std::string_view, 3> gemmSums = {"none", "a", "b"};
 static constexpr std::array<std::string_view, 3> reductions = {"sum", "max", "min"};
 static constexpr std::array<std::string_view, 3> bufferKinds = {"arena", "argument", "result"};
 static constexpr std::array<std::string_view, 4> roles = {"param", "state", "input", "scalar"};
@@ -124,6 +125,12 @@ static Json toJson(const GemmStep &s) {
     out["buffers"] = toJson(s.epilogueBuffers);
     out["scalars"] = toJson(s.epilogueScalars);
   }
+  if (s.sums != GemmStep::Sums::None) {
+    out["sums"] = text(gemmSums, s.sums);
+    out["sums_to"] = toJson(s.sumsTo);
+  }
+  if (s.sameA)
+    out["same_a"] = true;
   return out;
 }
 
@@ -388,6 +395,11 @@ static StepAction readAction(const Node &n) {
       s.epilogueBuffers = readRefs(n["buffers"]);
       s.epilogueScalars = readScalars(n["scalars"]);
     }
+    if (n.has("sums")) {
+      s.sums = n["sums"].oneOf<GemmStep::Sums>(gemmSums);
+      s.sumsTo = readRef(n["sums_to"]);
+    }
+    s.sameA = n.has("same_a") && n["same_a"].boolean();
     return s;
   }
   if (op == "copy")

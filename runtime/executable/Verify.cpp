@@ -65,6 +65,8 @@ public:
     }
     if (std::string fault = awaits(); !fault.empty())
       return error("collectives", fault);
+    if (std::string fault = packedOperands(); !fault.empty())
+      return error("products", fault);
     return {};
   }
 
@@ -236,7 +238,30 @@ private:
       fault = range("C", s.c, span(s.batch, s.strideC, s.m, s.n, s.ldc, width));
     if (fault.empty() && !s.epilogue.empty())
       fault = code(s.epilogue, s.epilogueBuffers, s.epilogueScalars);
+    if (fault.empty() && s.sums != GemmStep::Sums::None) {
+      if (s.batch != 1)
+        fault = fmt::format("sums of an operand beside a batch of {}", s.batch);
+      else
+        fault = range("the sums", s.sumsTo, (s.sums == GemmStep::Sums::OfA ? s.m : s.n) * width);
+    }
     return fault;
+  }
+
+  /// Who takes A as the product before has packed it has the same A.
+  std::string packedOperands() const {
+    const GemmStep *before = nullptr;
+    for (int64_t i = 0; i < std::ssize(program.steps); ++i) {
+      auto *s = std::get_if<GemmStep>(&program.steps[static_cast<size_t>(i)].action);
+      if (!s)
+        continue;
+      auto form = [](const GemmStep &g) {
+        return std::tuple(g.dtype, g.transA, g.batch, g.m, g.k, g.lda, g.a.buffer, g.a.offset);
+      };
+      if (s->sameA && (!before || s->batch != 1 || form(*s) != form(*before)))
+        return fmt::format("step {} takes A from the product before it, which has another", i);
+      before = s;
+    }
+    return "";
   }
 
   std::string check(const CopyStep &s) const {
@@ -339,7 +364,8 @@ Status verify(const Executable &e) {
   X(sse4.2)                                                                                        \
   X(avx)                                                                                           \
   X(avx2)                                                                                          \
-  X(fma) X(f16c) X(bmi) X(bmi2) X(popcnt) X(lzcnt) X(avx512f) X(avx512vl) X(avx512bw) X(avx512dq)  \
+  X(fma)                                                                                           \
+  X(f16c) X(bmi) X(bmi2) X(popcnt) X(lzcnt) X(avx512f) X(avx512vl) X(avx512bw) X(avx512dq)         \
       X(avx512cd) X(avx512vnni) X(avx512bf16)
 std::vector<std::string> cpuFeatures() {
   std::vector<std::string> found;

@@ -190,6 +190,8 @@ Status Rank::prepare(size_t number) {
       resolved.a = at(number, s->a);
       resolved.b = at(number, s->b);
       resolved.c = at(number, s->c);
+      if (s->sums != GemmStep::Sums::None)
+        resolved.sums = at(number, s->sumsTo);
       if (!s->epilogue.empty())
         resolved.call = resolveCall(s->epilogue, s->epilogueBuffers, s->epilogueScalars);
     } else if (auto *s = std::get_if<CopyStep>(&step.action)) {
@@ -228,7 +230,7 @@ Status Rank::execute(const Program &program, const Step &step, const Resolved &r
   if (auto *s = std::get_if<KernelStep>(&step.action))
     return device->launch(resolved.call, s->extent, s->grain);
   if (auto *s = std::get_if<GemmStep>(&step.action))
-    return device->gemm(*s, resolved.a, resolved.b, resolved.c, resolved.call);
+    return device->gemm(*s, resolved.a, resolved.b, resolved.c, resolved.call, resolved.sums);
   if (auto *s = std::get_if<CopyStep>(&step.action))
     return device->copy(resolved.c, resolved.a, s->bytes);
   if (auto *s = std::get_if<FillStep>(&step.action))

@@ -48,7 +48,7 @@ public:
 
 private:
   struct Resolved {
-    char *a = nullptr, *b = nullptr, *c = nullptr;
+    char *a = nullptr, *b = nullptr, *c = nullptr, *sums = nullptr;
     KernelCall call;
   };
   struct Prepared {

@@ -117,8 +117,8 @@ TEST(Executable, RefusesForeignCutAndNewerFiles) {
   expectRefused(bytes.substr(0, 20), "cut short");
   expectRefused(bytes + "x", "damaged");
   std::string newer = bytes;
-  newer[8] = 3;
-  expectRefused(withChecksum(newer), "format version 3, this program reads version 2");
+  newer[8] = 4;
+  expectRefused(withChecksum(newer), "format version 4, this program reads version 3");
   for (size_t n = 0; n < bytes.size(); ++n)
     ASSERT_FALSE(deserialise(bytes.substr(0, n), "x")) << n;
 }
@@ -237,6 +237,14 @@ TEST(Executable, VerifyFindsEachFault) {
   });
   expect("matrices of C overlap", [&](E &, P &p) { gemm(p).batch = 2; });
   expect("product of bf16", [&](E &, P &p) { gemm(p).dtype = DType::BF16; });
+  expect("step 0: the sums", [&](E &, P &p) { gemm(p).sums = GemmStep::Sums::OfB; });
+  expect("sums of an operand beside a batch", [&](E &, P &p) {
+    gemm(p).sums = GemmStep::Sums::OfB;
+    gemm(p).batch = 0;
+  });
+  expect("step 0 takes A from the product before", [&](E &, P &p) { gemm(p).sameA = true; });
+  expect("step 1 takes A from the product before",
+         [&](E &, P &p) { std::get<GemmStep>(p.steps[1].action).sameA = true; });
   expect("bias_relu", [&](E &, P &p) { gemm(p).epilogueBuffers[0].offset = 1000; });
   expect("scalar", [&](E &, P &p) {
     gemm(p).epilogueScalars[0] = {RankScalar::Kind::Offset, 0, 4, 2, {{5, 1, 1}}};

@@ -82,12 +82,13 @@ template <typename T> struct Case {
           body(at(p, i, j), from[at(p, i, j)]);
   }
 
-  std::vector<T> run(const GemmKernels &kernels, ThreadTeam &team, KernelCall call = {}) const {
+  std::vector<T> run(const GemmKernels &kernels, ThreadTeam &team, KernelCall call = {},
+                     T *sums = nullptr) const {
     std::vector<T> out = c;
     char *buffers[] = {reinterpret_cast<char *>(out.data())};
     call.buffers = buffers;
     cpuGemm(s, reinterpret_cast<const char *>(a.data()), reinterpret_cast<const char *>(b.data()),
-            buffers[0], call, team, kernels);
+            buffers[0], call, team, kernels, reinterpret_cast<char *>(sums));
     return out;
   }
 
@@ -236,6 +237,97 @@ TEST(Gemm, EpilogueSeesEachFinishedElementOnce) {
           ASSERT_EQ(std::memcmp(between.data(), got.data(), got.size() * sizeof(float)), 0);
         }
     }
+}
+
+/// Of both operands in every form, small and large, in several parts of the sum; bit by bit
+/// the same for any number of workers.
+TEST(Gemm, SumsOfAnOperandBesideTheProduct) {
+  Teams teams;
+  std::mt19937 random(21);
+  for (auto [m, n, k] : {std::array<int64_t, 3>{5, 7, 3},
+                         {40, 30, 0},
+                         {0, 30, 9},
+                         {40, 0, 9},
+                         {3, 700, 90},
+                         {131, 145, 149},
+                         {1, 3000, 700},
+                         {2100, 45, 1100},
+                         {33, 515, 2050}})
+    for (int forms = 0; forms < 4; ++forms)
+      for (auto which : {GemmStep::Sums::OfA, GemmStep::Sums::OfB}) {
+        Case<float> product(1, m, n, k, forms, 2, random, false);
+        GemmStep &s = product.s;
+        s.sums = which;
+        bool ofA = which == GemmStep::Sums::OfA;
+        int64_t count = ofA ? m : n, ld = ofA ? s.lda : s.ldb;
+        const std::vector<float> &operand = ofA ? product.a : product.b;
+        bool along = ofA ? !s.transA : s.transB;
+        for (const GemmKernels *kernels : usableKernels()) {
+          std::vector<float> first;
+          for (ThreadTeam *team : {&teams.one, &teams.three}) {
+            std::vector<float> sums(static_cast<size_t>(count), NAN);
+            product.run(*kernels, *team, {}, sums.data());
+            for (int64_t i = 0; i < count; ++i) {
+              double want = 0, size = 0;
+              for (int64_t q = 0; q < k; ++q) {
+                double x = operand[static_cast<size_t>(along ? i * ld + q : q * ld + i)];
+                want += x, size += std::fabs(x);
+              }
+              ASSERT_LE(std::fabs(double(sums[static_cast<size_t>(i)]) - want),
+                        size * double(k + 2) * 6e-8)
+                  << kernels->name << (ofA ? " A " : " B ") << product.text() << " at " << i;
+            }
+            if (first.empty())
+              first = sums;
+            ASSERT_EQ(std::memcmp(first.data(), sums.data(), sums.size() * sizeof(float)), 0);
+          }
+        }
+      }
+}
+
+/// What was packed of A serves the products that say so, and no other.
+TEST(Gemm, OneLeftSideForSeveralProducts) {
+  Teams teams;
+  std::mt19937 random(22);
+  for (auto [m, k] : {std::array<int64_t, 2>{150, 160}, {2100, 1100}, {3000, 2000}, {20, 5}})
+    for (int forms : {0, 1})
+      for (ThreadTeam *team : {&teams.one, &teams.three}) {
+        Case<float> first(1, m, 70, k, forms, 1, random, true),
+            second(1, m, 41, k, forms | 2, 1, random, true), third = first;
+        std::vector<float> before = first.run(bestKernels(), *team);
+        // Elsewhere, so that another packs into the memory in between.
+        Case<float> other(1, 160, 140, 150, 0, 0, random, true);
+        second.a = first.a;
+        second.s.sameA = true;
+        std::vector<double> want, bound;
+        second.reference(want, bound);
+        // The same memory, as in a program.
+        auto runOn = [&](const Case<float> &c) {
+          std::vector<float> out = c.c;
+          cpuGemm(c.s, reinterpret_cast<const char *>(first.a.data()),
+                  reinterpret_cast<const char *>(c.b.data()), reinterpret_cast<char *>(out.data()),
+                  {}, *team);
+          return out;
+        };
+        auto holds = [&](const char *when) {
+          std::vector<float> got = runOn(second);
+          for (size_t i = 0; i < got.size(); ++i)
+            if (!std::isnan(want[i]))
+              ASSERT_EQ(double(got[i]), want[i]) << second.text() << " " << when << " at " << i;
+        };
+        runOn(first);
+        holds("after its neighbour");
+        holds("once more");
+        other.run(bestKernels(), *team);
+        holds("after another product");
+        // Who does not say so packs anew: A has changed.
+        runOn(first);
+        for (float &x : first.a)
+          x = -x;
+        third.a = first.a;
+        std::vector<float> changed = runOn(third);
+        third.forEach(changed, [&](size_t at, float &x) { ASSERT_EQ(x, -before[at]); });
+      }
 }
 
 TEST(Gemm, ManyRanksMultiplyAtOnce) {
