@@ -188,6 +188,14 @@ struct PlanPin {
   PlanRule rule;
 };
 
+/// `overlap bucketed(25MB)`
+struct PlanOverlap {
+  SourceRange range; ///< of the sentence
+  Name how;
+  std::optional<int64_t> bytes;
+  SourceRange bytesRange;
+};
+
 struct Plan {
   SourceRange range;
   Name name;
@@ -195,6 +203,7 @@ struct Plan {
   std::vector<PlanAxis> axes;
   std::vector<PlanRule> rules;
   std::vector<PlanPin> pins;
+  std::vector<PlanOverlap> overlaps; ///< more than one is an error
 };
 
 struct File {

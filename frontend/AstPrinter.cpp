@@ -313,6 +313,9 @@ public:
       rule(r);
       out += '\n';
     }
+    for (const PlanOverlap &o : p.overlaps)
+      out +=
+          "  overlap " + o.how.text + (o.bytes ? "(" + std::to_string(*o.bytes) + "B)" : "") + "\n";
     for (const PlanPin &pin : p.pins) {
       out += "  at " + pin.path + ": ";
       rule(pin.rule);

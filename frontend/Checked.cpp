@@ -257,6 +257,10 @@ public:
         rule(r);
         out += '\n';
       }
+      if (p.overlap)
+        out += "  overlap " + p.overlap->how +
+               (p.overlap->bucketBytes ? "(" + std::to_string(p.overlap->bucketBytes) + "B)" : "") +
+               "\n";
       for (const Pin &pin : p.pins) {
         out += "  at " + pin.path + ": ";
         if (pin.replicate)

@@ -238,11 +238,18 @@ struct MeshAxisDecl {
   SourceRange range;
 };
 
+/// When gradients are summed over the axes that split the data.
+struct Overlap {
+  std::string how; ///< "none", "layers" or "bucketed"
+  int64_t bucketBytes = 0;
+};
+
 struct Plan {
   std::string name;
   std::vector<MeshAxisDecl> axes;
   std::vector<ShardRule> rules;
   std::vector<Pin> pins;
+  std::optional<Overlap> overlap;
   SourceRange range;
 };
 

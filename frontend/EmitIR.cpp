@@ -217,6 +217,11 @@ private:
       rules.push_back(rule(r));
     module->setAttr(kMeshAttr, MeshAttr::get(b.getContext(), names, sizes));
     module->setAttr(kPlanAttr, b.getArrayAttr(rules));
+    if (plan->overlap) {
+      module->setAttr(kOverlap, b.getStringAttr(plan->overlap->how));
+      if (plan->overlap->bucketBytes)
+        module->setAttr(kBucketBytes, b.getI64IntegerAttr(plan->overlap->bucketBytes));
+    }
     module->setAttr(kPlanName, b.getStringAttr(plan->name));
     if (plan->range.valid())
       module->setLoc(mlir::FusedLoc::get({module.getLoc(), location(plan->range)}, Attribute(),

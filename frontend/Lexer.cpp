@@ -141,9 +141,13 @@ private:
         ++position;
     }
     bool glued = isLetter(peek());
+    uint32_t unit = position;
     while (isLetter(peek()) || isDigit(peek()))
       ++position;
     Token &token = push(real ? TokenKind::Real : TokenKind::Integer, begin);
+    if (glued && bytes(token, std::string(text.substr(begin, unit - begin)),
+                       text.substr(unit, position - unit)))
+      return;
     if (glued) {
       diagnostics.error(range(begin), quoted(token.text) + " is neither a number nor a name",
                         "a name starts with a letter");
@@ -160,6 +164,28 @@ private:
       diagnostics.error(range(begin), "the number " + quoted(token.text) + " is too large");
       token.integer = 1;
     }
+  }
+
+  /// Whether the letters behind a number are a unit; then the token is a size.
+  bool bytes(Token &token, std::string digits, std::string_view unit) {
+    static const std::pair<std::string_view, double> units[] = {
+        {"B", 1},    {"kB", 1e3},   {"KB", 1e3},      {"MB", 1e6},
+        {"GB", 1e9}, {"KiB", 1024}, {"MiB", 1048576}, {"GiB", 1073741824}};
+    const auto *known = std::find_if(std::begin(units), std::end(units),
+                                     [&](const auto &u) { return u.first == unit; });
+    if (known == std::end(units))
+      return false;
+    std::erase(digits, '_');
+    double number = 0;
+    std::from_chars(digits.data(), digits.data() + digits.size(), number);
+    double size = number * known->second;
+    if (!(size < 9e15)) {
+      diagnostics.error(token.range, "the size " + quoted(token.text) + " is too large");
+      size = 1;
+    }
+    token.kind = TokenKind::Bytes;
+    token.integer = static_cast<int64_t>(size);
+    return true;
   }
 
   void string(uint32_t begin) {

@@ -19,6 +19,7 @@ enum class TokenKind : uint8_t {
   Keyword,
   Integer,
   Real,
+  Bytes, ///< a number with a unit, "25MB"
   String,
   Symbol,
 };
@@ -27,7 +28,7 @@ struct Token {
   TokenKind kind = TokenKind::End;
   SourceRange range;
   std::string text;    ///< a string's text without quotes and escapes, else as written
-  int64_t integer = 0; ///< Integer only
+  int64_t integer = 0; ///< Integer; Bytes, in bytes
   double real = 0;     ///< Integer and Real
 
   bool is(std::string_view symbolOrWord) const {

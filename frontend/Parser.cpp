@@ -478,8 +478,8 @@ private:
 
   bool directive(Plan &p) {
     static const std::vector<std::string> later = {
-        "zero", "precision", "overlap",  "recompute", "accumulate", "pipeline",
-        "auto", "bucket",    "prefetch", "offload",   "schedule",   "ring"};
+        "zero",   "precision", "recompute", "accumulate", "pipeline", "auto",
+        "bucket", "prefetch",  "offload",   "schedule",   "ring"};
     if (current().is("shard")) {
       PlanRule rule;
       if (!planRule(rule))
@@ -489,6 +489,8 @@ private:
     }
     if (current().is("at"))
       return pin(p);
+    if (current().is("overlap"))
+      return overlap(p);
     if (current().is("replicate"))
       return fail("a setting",
                   "what no rule shards is replicated; to pin a value write `at NAME: replicate`");
@@ -499,13 +501,35 @@ private:
                                 "a plan has `shard ... by ...` and `at ...: ...`");
       return false;
     }
-    std::vector<std::string> known = {"shard", "at"};
+    std::vector<std::string> known = {"shard", "at", "overlap"};
     known.insert(known.end(), later.begin(), later.end());
     std::string near = nearest(word, known);
     diagnostics.readableError(current().range, "a plan has no setting " + quoted(word),
                               near.empty() ? "a plan has `shard ... by ...` and `at ...: ...`"
                                            : "did you mean " + quoted(near) + "?");
     return false;
+  }
+
+  bool overlap(Plan &p) {
+    PlanOverlap o;
+    o.range = current().range;
+    advance();
+    const std::string form = "as in `overlap layers` or `overlap bucketed(25MB)`";
+    if (!name(o.how, "when gradients are summed, " + form))
+      return false;
+    o.range = join(o.range, o.how.range);
+    SourceRange opened = current().range;
+    if (accept("(")) {
+      o.bytesRange = current().range;
+      if (current().kind != TokenKind::Bytes)
+        return fail("a size", "with a unit (B, kB, MB, GB, KiB, MiB, GiB), " + form);
+      o.bytes = current().integer;
+      advance();
+      if (!close(")", "after the size", opened))
+        return false;
+    }
+    p.overlaps.push_back(std::move(o));
+    return endOfStatement();
   }
 
   bool pin(Plan &p) {

@@ -243,6 +243,7 @@ private:
   void plan(const ast::Plan &plan);
   std::optional<ShardRule> shardRule(const ast::PlanRule &rule, const Plan &plan,
                                      std::set<std::string> &used);
+  void planOverlap(const std::vector<ast::PlanOverlap> &overlaps, Plan &plan);
   bool anyTensorHas(const PlanDim &dim) const;
   bool knownAxis(const ast::Name &axis, const Plan &plan, std::set<std::string> &used);
   void weights(const ast::Weights &weights);

@@ -124,6 +124,49 @@ bool Checker::anyTensorHas(const PlanDim &dim) const {
   return false;
 }
 
+void Checker::planOverlap(const std::vector<ast::PlanOverlap> &overlaps, Plan &plan) {
+  for (const ast::PlanOverlap &o : overlaps) {
+    if (&o != &overlaps.front()) {
+      diagnostics.error(o.range, "`overlap` stands twice in the plan")
+          .notes.push_back({overlaps.front().range, "the first is here"});
+      continue;
+    }
+    static const std::vector<std::string> known = {"none", "layers", "bucketed"};
+    if (std::find(known.begin(), known.end(), o.how.text) == known.end()) {
+      std::string near = nearest(o.how.text, known);
+      diagnostics.error(o.how.range, "gradients are not summed " + quoted(o.how.text),
+                        near.empty()
+                            ? "none: after the backward pass; layers: as soon as a layer's "
+                              "are there; bucketed(SIZE): packed into buckets"
+                            : "did you mean " + quoted(near) + "?");
+      continue;
+    }
+    bool bucketed = o.how.text == "bucketed";
+    if (bucketed && !o.bytes)
+      diagnostics.error(o.how.range, "`bucketed` lacks the size of a bucket",
+                        "as in `overlap bucketed(25MB)`");
+    else if (!bucketed && o.bytes)
+      diagnostics.error(o.bytesRange, quoted(o.how.text) + " takes no size",
+                        "`overlap bucketed(25MB)` does");
+    else if (bucketed && *o.bytes < 1)
+      diagnostics.error(o.bytesRange, "a bucket has at least one byte");
+    bool data = std::any_of(plan.rules.begin(), plan.rules.end(), [&](const ShardRule &rule) {
+      return std::any_of(rule.alternatives.begin(), rule.alternatives.end(),
+                         [&](const auto &alternative) {
+                           return std::any_of(alternative.dims.begin(), alternative.dims.end(),
+                                              [&](const PlanDim &planned) {
+                                                const NamedDim *named = program.dim(planned.name);
+                                                return named && named->kind == NamedDim::Free;
+                                              });
+                         });
+    });
+    if (!data)
+      diagnostics.error(o.range, "no rule of the plan splits data, so no gradient is summed",
+                        "add `shard batch by` an axis, or take the sentence out");
+    plan.overlap = Overlap{o.how.text, bucketed && o.bytes ? *o.bytes : 0};
+  }
+}
+
 void Checker::plan(const ast::Plan &p) {
   Plan out;
   size_t before = diagnostics.size();
@@ -236,6 +279,7 @@ void Checker::plan(const ast::Plan &p) {
     }
     out.pins.push_back(std::move(pin));
   }
+  planOverlap(p.overlaps, out);
   bool right = diagnostics.size() == before;
   for (const MeshAxisDecl &axis : out.axes)
     if (right && !used.count(axis.name))

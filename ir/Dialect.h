@@ -55,6 +55,8 @@ inline constexpr llvm::StringLiteral kRangeDim =
     "cleave.range_dim"; // input: the dim that the bound is the size of
 inline constexpr llvm::StringLiteral kIgnore =
     "cleave.ignore"; // input: an id that is allowed besides
+inline constexpr llvm::StringLiteral kOverlap = "cleave.overlap"; // module: none layers bucketed
+inline constexpr llvm::StringLiteral kBucketBytes = "cleave.bucket_bytes"; // module: i64
 inline constexpr llvm::StringLiteral kPhase = "cleave.phase"; // op: forward backward optimizer
 inline constexpr llvm::StringLiteral kPart = "cleave.part";   // op: the composite it comes from
 inline constexpr llvm::StringLiteral kLayouts =

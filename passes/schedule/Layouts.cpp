@@ -400,3 +400,21 @@ StringRef cleave::phaseOf(Operation *op) {
         return phase.getValue();
   return "forward";
 }
+
+FailureOr<GradientOverlap> cleave::gradientOverlap(ModuleOp module) {
+  GradientOverlap how;
+  auto word = module->getAttrOfType<StringAttr>(kOverlap);
+  if (!word || word == "layers")
+    return how;
+  if (word == "none") {
+    how.kind = GradientOverlap::Kind::None;
+    return how;
+  }
+  auto bytes = module->getAttrOfType<IntegerAttr>(kBucketBytes);
+  if (word != "bucketed" || !bytes || bytes.getInt() < 1)
+    return module.emitError() << "'" << kOverlap << "' is none, layers or bucketed, the last with '"
+                              << kBucketBytes << "' of at least 1";
+  how.kind = GradientOverlap::Kind::Bucketed;
+  how.bucketBytes = bytes.getInt();
+  return how;
+}

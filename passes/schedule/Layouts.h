@@ -5,6 +5,7 @@
 #pragma once
 
 #include "ir/Dialect.h"
+#include "passes/schedule/Steps.h"
 #include "runtime/executable/Executable.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -25,11 +26,11 @@ llvm::FailureOr<std::vector<SubAxis>> subAxes(mlir::Location loc, mlir::ArrayAtt
 llvm::LogicalResult describeSignature(mlir::func::FuncOp function,
                                       const std::vector<MeshAxis> &mesh, Program &program);
 
-/// "file:line:column" of the first place in the source that the location leads
-/// to; empty if there is none.
 /// What a step of these ops is called: a composite's by the composite's name, with all their source
 /// lines. Of a `cleave.fused` its ops count.
 StepLabel labelOf(llvm::ArrayRef<mlir::Operation *> ops);
+/// "file:line:column" of the first place in the source that the location leads
+/// to; empty if there is none.
 std::string locationText(mlir::Location loc);
 
 /// The step of a collective, without its buffers; and what is told of its site.
@@ -45,5 +46,8 @@ llvm::FailureOr<RankScalar> rankScalar(mlir::Operation *user, mlir::Value value,
 /// "forward", "backward" or "optimizer": the op's, or for a group its first
 /// inner op's that says.
 llvm::StringRef phaseOf(mlir::Operation *op);
+
+/// What the module says of the sums of gradients; without a word, layers.
+llvm::FailureOr<GradientOverlap> gradientOverlap(mlir::ModuleOp module);
 
 } // namespace cleave

@@ -2,20 +2,15 @@
 // Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //===----------------------------------------------------------------------===//
-#include "passes/schedule/Schedule.h"
+#include "passes/schedule/Scheduler.h"
 
-#include "passes/schedule/Contraction.h"
-#include "passes/schedule/Layouts.h"
 #include "passes/schedule/MemoryPlan.h"
-#include "passes/schedule/Steps.h"
 
 #include "mlir/IR/Matchers.h"
-#include "llvm/ADT/DenseMap.h"
-#include "llvm/ADT/DenseSet.h"
-#include "llvm/ADT/StringMap.h"
 
 using namespace mlir;
 using namespace cleave;
+using namespace cleave::scheduler;
 
 //===----------------------------------------------------------------------===//
 // What fusion left over
@@ -103,24 +98,6 @@ static int64_t viewOffset(Operation *op) {
   return static_cast<int64_t>(slice.getStart()) * bytes;
 }
 
-/// The group that finishes the product's tiles: it stands behind it.
-static FusedOp epilogueOf(ContractOp op) {
-  auto fused = dyn_cast_or_null<FusedOp>(op->getNextNode());
-  bool its = fused && fused.getKind() == kEpilogue && !fused.getInputs().empty() &&
-             fused.getInputs()[0] == op.getResult();
-  return its ? fused : FusedOp();
-}
-
-/// The sum that the product makes along the way: behind it and its epilogue.
-static FusedOp sumsOf(ContractOp op) {
-  FusedOp epilogue = epilogueOf(op);
-  Operation *behind = epilogue ? epilogue.getOperation() : op.getOperation();
-  auto fused = dyn_cast_or_null<FusedOp>(behind->getNextNode());
-  bool its = fused && fused.getKind() == kSums && fused.getInputs().size() == 1 &&
-             llvm::is_contained(op->getOperands(), fused.getInputs()[0]);
-  return its ? fused : FusedOp();
-}
-
 static bool isCollective(Operation *op) {
   return isa<AllReduceOp, AllGatherOp, ReduceScatterOp, AllToAllOp>(op);
 }
@@ -187,113 +164,6 @@ static Value layerTable(RepeatOp repeat) {
 //===----------------------------------------------------------------------===//
 // Scheduler
 //===----------------------------------------------------------------------===//
-
-namespace {
-
-/// One pass through a block: the function's body, or one iteration of a repeat.
-struct Frame {
-  Frame *parent = nullptr;
-  DenseMap<Value, Place> places;
-};
-
-class Scheduler {
-public:
-  Scheduler(func::FuncOp function, const std::vector<MeshAxis> &mesh, KernelProvider &kernels,
-            DenseMap<Operation *, KernelInfo> &known, const ScheduleOptions &options)
-      : function(function), mesh(mesh), kernels(kernels), known(known), options(options) {}
-
-  LogicalResult run(Program &program);
-
-private:
-  void outlineLeftovers();
-  LogicalResult emitBlock(Block &block, Frame &frame);
-  LogicalResult emit(Operation *op, Frame &frame);
-  LogicalResult emitFused(FusedOp op, Frame &frame);
-  LogicalResult emitContract(ContractOp op, Frame &frame);
-  LogicalResult addSums(ContractOp op, FusedOp sums, const GemmPlan &plan, GemmStep &gemm,
-                        Recorded &step, Frame &frame);
-  void addGemm(ContractOp op, GemmStep gemm, Recorded step);
-  LogicalResult addEpilogue(ContractOp op, FusedOp epilogue, GemmStep &gemm, Recorded &step,
-                            Frame &frame);
-  FailureOr<const KernelInfo *> infoOf(FusedOp op);
-  bool replacesOperand(Place result, FusedOp epilogue, Frame &frame);
-  LogicalResult emitCollective(Operation *op, Frame &frame);
-  LogicalResult emitRepeat(RepeatOp op, Frame &frame);
-  LogicalResult emitReturn(func::ReturnOp op, Frame &frame);
-
-  Place placeOf(Value value, Frame &frame) {
-    for (Frame *f = &frame; f; f = f->parent)
-      if (auto found = f->places.find(value); found != f->places.end())
-        return found->second;
-    llvm_unreachable("values are placed before they are used");
-  }
-
-  /// Where a new value of an op belongs: at its destination, else in the arena.
-  Place placeNew(Value value, Frame &frame) {
-    Place place = destination(value, frame).value_or(Place());
-    if (place.buffer < 0)
-      place = steps.wholeOf(steps.addArena(bytesOf(value)));
-    frame.places[value] = place;
-    return place;
-  }
-
-  std::optional<Place> destination(Value value, Frame &frame);
-  std::optional<Place> carriedDestination(RepeatOp op, unsigned carried, int64_t iteration,
-                                          Frame &frame,
-                                          DenseSet<std::pair<unsigned, int64_t>> &seen);
-  Place stackedSlot(RepeatOp op, unsigned result, int64_t iteration, Frame &frame);
-  Place resultPlace(unsigned result);
-
-  static int64_t bytesOf(Value value) {
-    NamedTensorType type = tensorOf(value);
-    return type.getNumElements() * type.getElementBytes();
-  }
-  static int64_t layerOf(RepeatOp op, int64_t iteration) {
-    return op.getReverse() ? static_cast<int64_t>(op.getCount()) - 1 - iteration : iteration;
-  }
-
-  /// `with`: what else the step makes, the same for each step of the op.
-  Recorded record(Operation *op, StepKind kind, ArrayRef<Operation *> with = {}) {
-    Recorded step;
-    step.step.kind = kind;
-    step.step.location = locationNumber(op->getLoc());
-    step.step.label = labelNumber(op, with);
-    return step;
-  }
-  int32_t labelNumber(Operation *op, ArrayRef<Operation *> with);
-  int32_t locationNumber(Location loc);
-  void copy(Operation *op, Place from, Place to) {
-    if (from == to || !from.bytes)
-      return;
-    Recorded step = record(op, StepKind::Copy);
-    step.step.bytes = 2 * from.bytes;
-    step.step.action = CopyStep{from.ref(), to.ref(), from.bytes};
-    step.reads = {from};
-    step.writes = {to};
-    steps.add(std::move(step));
-  }
-
-  func::FuncOp function;
-  const std::vector<MeshAxis> &mesh;
-  KernelProvider &kernels;
-  DenseMap<Operation *, KernelInfo> &known;
-  const ScheduleOptions &options;
-  Program *program = nullptr;
-  StepList steps;
-  DenseMap<Operation *, GemmPlan> plans;
-  DenseMap<Operation *, std::pair<CollectiveStep, int32_t>> collectives;
-  DenseMap<Operation *, Value> layerTables;
-  /// Of each frame that is an iteration: the frame of its repeat, its number.
-  DenseMap<Frame *, std::pair<Frame *, int64_t>> iterations;
-  DenseMap<std::pair<Operation *, std::pair<Frame *, unsigned>>, Place> stacks;
-  SmallVector<int> resultBuffers;
-  DenseMap<Location, int32_t> locationNumbers;
-  llvm::StringMap<int32_t> locationTexts;
-  DenseMap<Operation *, int32_t> labelNumbers;
-  std::optional<GemmStep> lastGemm;
-};
-
-} // namespace
 
 int32_t Scheduler::locationNumber(Location loc) {
   auto [it, isNew] = locationNumbers.try_emplace(loc, -1);
@@ -497,13 +367,6 @@ LogicalResult Scheduler::emit(Operation *op, Frame &frame) {
   return op->emitOpError() << "can't be scheduled";
 }
 
-static bool isOfAttention(Operation *op) {
-  if (isa<AttentionOp, AttentionGradOp>(op))
-    return true;
-  auto part = op->getAttrOfType<StringAttr>(kPart);
-  return part && part.getValue() == "attention";
-}
-
 /// A group counts as attention when most of its ops come from there.
 static StepKind kindOf(FusedOp op) {
   if (auto part = op->getAttrOfType<StringAttr>(kPart); part && part.getValue() == "attention")
@@ -575,193 +438,6 @@ LogicalResult Scheduler::emitFused(FusedOp op, Frame &frame) {
   step.inPlace = info.inPlace; // both number the tensor inputs and the results
   step.step.action = std::move(kernel);
   steps.add(std::move(step));
-  return success();
-}
-
-/// Whether the result replaces an argument that the epilogue reads: it can be written
-/// over it, element by element, but the bare product cannot.
-bool Scheduler::replacesOperand(Place result, FusedOp epilogue, Frame &frame) {
-  for (auto [r, buffer] : llvm::enumerate(resultBuffers)) {
-    int32_t argument = program->results[r].aliasOf;
-    if (buffer != result.buffer || argument < 0)
-      continue;
-    Place old = placeOf(function.getArgument(argument), frame);
-    for (Value v : epilogue.getInputs().drop_front())
-      if (isa<NamedTensorType>(v.getType()) && placeOf(v, frame).buffer == old.buffer)
-        return true;
-  }
-  return false;
-}
-
-/// The group behind a product runs on its tiles. The bare product that nobody else
-/// reads lies where a result of the group will: each element is read before that
-/// is written. Then no operand may lie there: the product would overwrite it.
-LogicalResult Scheduler::addEpilogue(ContractOp op, FusedOp epilogue, GemmStep &gemm,
-                                     Recorded &step, Frame &frame) {
-  FailureOr<const KernelInfo *> made = infoOf(epilogue);
-  if (failed(made))
-    return failure();
-  const KernelInfo &info = **made;
-  gemm.epilogue = info.symbol;
-  // The product stays in cache.
-  step.step.bytes += info.bytes - 2 * bytesOf(op.getResult());
-  step.step.flops += info.flops;
-  SmallVector<Place> results;
-  for (Value result : epilogue.getResults())
-    results.push_back(placeNew(result, frame));
-  int over = -1; // the result whose place the product takes first
-  if (op.getResult().hasOneUse())
-    for (auto [j, result] : llvm::enumerate(epilogue.getResults()))
-      if (over < 0 && result.getType() == op.getType() &&
-          !replacesOperand(results[j], epilogue, frame))
-        over = static_cast<int>(j);
-  Place product = over >= 0 ? results[over] : placeNew(op.getResult(), frame);
-  frame.places[op.getResult()] = product;
-  gemm.c = product.ref();
-  // Reads: the operands, then A and B. Writes: the results, then the product.
-  std::vector<Place> operands;
-  for (auto [i, input] : llvm::enumerate(epilogue.getInputs())) {
-    if (!isa<NamedTensorType>(input.getType())) {
-      FailureOr<RankScalar> scalar = rankScalar(epilogue, input, mesh);
-      if (failed(scalar))
-        return failure();
-      gemm.epilogueScalars.push_back(*scalar);
-      continue;
-    }
-    Place place = placeOf(input, frame);
-    if (i > 0)
-      operands.push_back(place);
-    gemm.epilogueBuffers.push_back(place.ref());
-  }
-  for (const Place &result : results) {
-    step.writes.push_back(result);
-    gemm.epilogueBuffers.push_back(result.ref());
-  }
-  if (over < 0)
-    step.writes.push_back(product);
-  for (auto [input, result] : info.inPlace)
-    if (input > 0 && result != over)
-      step.inPlace.emplace_back(input - 1, result);
-  step.reads.insert(step.reads.begin(), operands.begin(), operands.end());
-  return success();
-}
-
-/// Each operand is read once and the product written once.
-static void countGemm(const GemmStep &gemm, Step &step) {
-  step.flops = 2 * gemm.batch * gemm.m * gemm.n * gemm.k;
-  step.bytes = gemm.batch * byteSize(gemm.dtype) *
-               (gemm.m * gemm.k + gemm.k * gemm.n + gemm.m * gemm.n * (gemm.accumulate ? 2 : 1));
-}
-
-LogicalResult Scheduler::addSums(ContractOp op, FusedOp sums, const GemmPlan &plan, GemmStep &gemm,
-                                 Recorded &step, Frame &frame) {
-  Value operand = sums.getInputs()[0], a = plan.swapped ? op.getRhs() : op.getLhs();
-  if (plan.steps() != 1 || plan.batch != 1)
-    return sums.emitOpError() << "stands behind a product that is " << describe(plan)
-                              << ", which sums no operand along the way";
-  gemm.sums = operand == a ? GemmStep::Sums::OfA : GemmStep::Sums::OfB;
-  int64_t count = operand == a ? plan.m : plan.n;
-  if (tensorOf(sums.getResult(0)).getNumElements() != count)
-    return sums.emitOpError() << "has " << tensorOf(sums.getResult(0)).getNumElements()
-                              << " sums beside a product that makes " << count;
-  Place place = placeNew(sums.getResult(0), frame);
-  gemm.sumsTo = place.ref();
-  step.writes.push_back(place);
-  step.step.flops += count * plan.k;
-  step.step.bytes += place.bytes;
-  return success();
-}
-
-void Scheduler::addGemm(ContractOp op, GemmStep gemm, Recorded step) {
-  auto left = [](const GemmStep &g) {
-    return std::tuple(g.dtype, g.transA, g.batch, g.m, g.k, g.lda, g.a.buffer, g.a.offset);
-  };
-  gemm.sameA =
-      op->hasAttr(kSameLeft) && lastGemm && gemm.batch == 1 && left(gemm) == left(*lastGemm);
-  lastGemm = gemm;
-  step.step.action = std::move(gemm);
-  steps.add(std::move(step));
-}
-
-LogicalResult Scheduler::emitContract(ContractOp op, Frame &frame) {
-  auto found = plans.find(op);
-  if (found == plans.end()) {
-    if (!op.getType().getElementType().isF32() && !op.getType().getElementType().isF64())
-      return op.emitOpError() << "of " << op.getType().getElementType()
-                              << " has no matrix product: f32 and f64 have";
-    constexpr int64_t mostSteps = 4096;
-    GemmPlan plan = planGemm(tensorOf(op.getLhs()), tensorOf(op.getRhs()), op.getType());
-    if (plan.steps() > mostSteps)
-      return op.emitOpError() << "would be " << plan.steps()
-                              << " matrix products; cleave-prepare-contracts, run before fusion, "
-                                 "puts its dims in a better order";
-    found = plans.try_emplace(op, plan).first;
-  }
-  const GemmPlan &plan = found->second;
-  Place a = placeOf(plan.swapped ? op.getRhs() : op.getLhs(), frame);
-  Place b = placeOf(plan.swapped ? op.getLhs() : op.getRhs(), frame);
-  FusedOp epilogue = epilogueOf(op), sums = sumsOf(op);
-  SmallVector<Operation *> with;
-  for (FusedOp part : {epilogue, sums})
-    if (part)
-      with.push_back(part);
-  StepKind kind = isOfAttention(op) ? StepKind::Attention : StepKind::Gemm;
-  Place c;
-  if (!epilogue)
-    c = placeNew(op.getResult(), frame);
-  else if (plan.steps() != 1)
-    return op.emitOpError() << "is " << plan.steps() << " matrix products and has an epilogue";
-  GemmStep gemm;
-  gemm.dtype = dtypeOf(op.getType().getElementType());
-  gemm.transA = plan.transA;
-  gemm.transB = plan.transB;
-  gemm.batch = plan.batch;
-  gemm.m = plan.m;
-  gemm.n = plan.n;
-  gemm.k = plan.k;
-  gemm.lda = plan.lda;
-  gemm.ldb = plan.ldb;
-  gemm.ldc = plan.ldc;
-  gemm.strideA = plan.strideA;
-  gemm.strideB = plan.strideB;
-  gemm.strideC = plan.strideC;
-  if (epilogue) {
-    gemm.a = a.ref();
-    gemm.b = b.ref();
-    Recorded step = record(op, kind, with);
-    countGemm(gemm, step.step);
-    step.reads = {a, b};
-    if (failed(addEpilogue(op, epilogue, gemm, step, frame)) ||
-        (sums && failed(addSums(op, sums, plan, gemm, step, frame))))
-      return failure();
-    addGemm(op, std::move(gemm), std::move(step));
-    return success();
-  }
-  int64_t width = byteSize(gemm.dtype), count = plan.steps();
-  for (int64_t i = 0; i < count; ++i) {
-    int64_t rest = i, atA = 0, atB = 0, atC = 0;
-    gemm.accumulate = false;
-    for (const GemmPlan::Loop &loop : llvm::reverse(plan.loops)) {
-      int64_t index = rest % loop.size;
-      rest /= loop.size;
-      atA += index * loop.strideA;
-      atB += index * loop.strideB;
-      atC += index * loop.strideC;
-      gemm.accumulate |= loop.summed && index > 0;
-    }
-    gemm.a = {a.buffer, a.offset + atA * width};
-    gemm.b = {b.buffer, b.offset + atB * width};
-    gemm.c = {c.buffer, c.offset + atC * width};
-    Recorded step = record(op, kind, with);
-    countGemm(gemm, step.step);
-    step.reads = {a, b};
-    if (gemm.accumulate)
-      step.reads.push_back(c);
-    step.writes = {c};
-    if (sums && failed(addSums(op, sums, plan, gemm, step, frame)))
-      return failure();
-    addGemm(op, gemm, std::move(step));
-  }
   return success();
 }
 
@@ -866,6 +542,10 @@ LogicalResult Scheduler::run(Program &target) {
     frame.places[arg] = steps.wholeOf(steps.addArgument(i, bytesOf(arg)));
   if (failed(emitBlock(function.getBody().front(), frame)))
     return failure();
+  FailureOr<GradientOverlap> gradients = gradientOverlap(function->getParentOfType<ModuleOp>());
+  if (failed(gradients))
+    return failure();
+  steps.placeGradients(*gradients, program->collectiveSites);
   if (options.overlap)
     steps.overlapCollectives(options.overlapWorth);
   steps.finish(*program, options.reuseMemory);

@@ -50,9 +50,9 @@ struct ScheduleOptions {
 };
 
 /// A program for each function with a body. Steps, buffers, arguments, layouts
-/// and the mesh are filled in; `objects` and `cpuFeatures` are the caller's.
-/// Ops that fusion left over are put into groups of their own in the module.
-/// Errors are reported on the ops.
+/// and the mesh are filled in; the module says when gradients are summed (kOverlap); `objects` and
+/// `cpuFeatures` are the caller's. Ops that fusion left over are put into groups of their own in
+/// the module. Errors are reported on the ops.
 llvm::FailureOr<Executable> buildExecutable(mlir::ModuleOp module, KernelProvider &kernels,
                                             const ScheduleOptions &options = {});
 

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
 #include <type_traits>
 
 using namespace cleave;
@@ -139,64 +138,6 @@ void StepList::settleDonations(const std::vector<Donation> &donations, const Rec
     emit(ready->from, ready->to);
     copies.erase(ready);
   }
-}
-
-//===----------------------------------------------------------------------===//
-// Overlap
-//===----------------------------------------------------------------------===//
-
-/// Whether the step needs the collective's result, or writes what it reads.
-bool StepList::conflicts(const Recorded &collective, const Recorded &step) const {
-  auto meet = [&](Place x, Place y) {
-    x.buffer = find(x.buffer);
-    y.buffer = find(y.buffer);
-    return x.overlaps(y);
-  };
-  auto any = [&](const std::vector<Place> &list, const Place &with) {
-    return std::any_of(list.begin(), list.end(), [&](const Place &p) { return meet(p, with); });
-  };
-  return any(step.reads, collective.writes[0]) || any(step.writes, collective.writes[0]) ||
-         any(step.writes, collective.reads[0]);
-}
-
-void StepList::overlapCollectives(double worthIt) {
-  constexpr double flops = 5e10, bytes = 1e10;  // rough rates of one core
-  std::map<size_t, std::vector<size_t>> awaits; ///< before this step: for these collectives
-  for (size_t i = 0; i < steps.size(); ++i) {
-    auto *collective = std::get_if<CollectiveStep>(&steps[i].step.action);
-    if (!collective)
-      continue;
-    double seconds = 0;
-    size_t j = i + 1;
-    for (; j < steps.size() && !conflicts(steps[i], steps[j]); ++j) {
-      const Step &step = steps[j].step;
-      if (!std::holds_alternative<CollectiveStep>(step.action))
-        seconds += std::max(double(step.flops) / flops, double(step.bytes) / bytes);
-    }
-    if (j == i + 1 || seconds < worthIt)
-      continue;
-    collective->begun = true;
-    awaits[j].push_back(i);
-  }
-  std::vector<Recorded> all;
-  std::vector<int32_t> number(steps.size());
-  for (size_t i = 0; i <= steps.size(); ++i) {
-    if (auto found = awaits.find(i); found != awaits.end())
-      for (size_t collective : found->second) {
-        const Recorded &begun = all[number[collective]];
-        Recorded await;
-        await.step = {AwaitStep{number[collective]}, StepKind::Collective, begun.step.location,
-                      begun.step.label};
-        await.reads = begun.reads;
-        await.writes = begun.writes;
-        all.push_back(std::move(await));
-      }
-    if (i == steps.size())
-      break;
-    number[i] = static_cast<int32_t>(all.size());
-    all.push_back(std::move(steps[i]));
-  }
-  steps = std::move(all);
 }
 
 //===----------------------------------------------------------------------===//

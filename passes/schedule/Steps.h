@@ -13,6 +13,7 @@
 #include "runtime/executable/Executable.h"
 
 #include <cstdint>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -33,6 +34,8 @@ struct Place {
 
 struct Recorded {
   Step step;
+  bool backward = false; ///< of the backward pass
+  bool waits = false;    ///< a collective that is not begun early
   std::vector<Place> reads, writes;
   /// (number in reads, number in writes) that may be the same place.
   std::vector<std::pair<int, int>> inPlace;
@@ -45,6 +48,16 @@ struct Donation {
   int32_t argument = 0;
   Place from;
   int32_t own = -1;
+};
+
+/// When the sums of gradients over data axes run.
+struct GradientOverlap {
+  enum class Kind : uint8_t {
+    Layers,   ///< each is begun when its gradient is there
+    None,     ///< all after the backward pass
+    Bucketed, ///< packed into buckets of at most so many bytes, in the order of the backward pass
+  } kind = Kind::Layers;
+  int64_t bucketBytes = 0;
 };
 
 class StepList {
@@ -60,6 +73,12 @@ public:
   /// has the location of the copies that are added.
   void settleDonations(const std::vector<Donation> &donations, const Recorded &copyStep);
 
+  /// Moves and merges the sums of gradients: those of the backward pass whose result nothing
+  /// in it reads. Reduce-scatters are moved, never merged. A bucket of several is a site of its
+  /// own, and theirs have fewer executions. To be called after settleDonations, before
+  /// overlapCollectives.
+  void placeGradients(const GradientOverlap &how, std::vector<CollectiveSite> &sites);
+
   /// Begins collectives and awaits them where their result is first needed, if there are
   /// `worthIt` seconds of other work in between. To be called after settleDonations.
   void overlapCollectives(double worthIt);
@@ -69,6 +88,10 @@ public:
 
 private:
   bool conflicts(const Recorded &collective, const Recorded &step) const;
+  size_t firstConflict(size_t collective) const;
+  struct Bucket;
+  void fill(const Bucket &bucket, std::vector<CollectiveSite> &sites,
+            std::map<size_t, std::vector<Recorded>> &before);
   bool mayReplace(int32_t donated, int32_t argument, const std::vector<Place> &readAtEnd) const;
   void shareInPlace();
   int32_t find(int32_t buffer) const;

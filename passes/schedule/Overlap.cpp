@@ -1,0 +1,224 @@
+//===- Overlap.cpp - when collectives run -------------------------*- C++ -*-===//
+// Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//===----------------------------------------------------------------------===//
+#include "passes/schedule/Steps.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <tuple>
+
+using namespace cleave;
+
+/// Whether the step needs the collective's result, or writes what it reads.
+bool StepList::conflicts(const Recorded &collective, const Recorded &step) const {
+  auto meet = [&](Place x, Place y) {
+    x.buffer = find(x.buffer);
+    y.buffer = find(y.buffer);
+    return x.overlaps(y);
+  };
+  auto any = [&](const std::vector<Place> &list, const Place &with) {
+    return std::any_of(list.begin(), list.end(), [&](const Place &p) { return meet(p, with); });
+  };
+  return any(step.reads, collective.writes[0]) || any(step.writes, collective.writes[0]) ||
+         any(step.writes, collective.reads[0]);
+}
+
+/// The first step behind the collective that must not run before it is done.
+size_t StepList::firstConflict(size_t collective) const {
+  size_t j = collective + 1;
+  while (j < steps.size() && !conflicts(steps[collective], steps[j]))
+    ++j;
+  return j;
+}
+
+//===----------------------------------------------------------------------===//
+// Gradients
+//===----------------------------------------------------------------------===//
+
+/// All-reduces that become one: of one dtype over the same axes.
+struct StepList::Bucket {
+  std::vector<size_t> members; ///< steps
+  int64_t bytes = 0;
+};
+
+static int64_t bytesOf(const CollectiveStep &c) {
+  return c.outer * c.inDim * c.inner * byteSize(c.dtype);
+}
+
+/// Copies the members' gradients into a buffer, where each was summed before; sums that
+/// behind the last; copies back before anyone reads.
+void StepList::fill(const Bucket &bucket, std::vector<CollectiveSite> &sites,
+                    std::map<size_t, std::vector<Recorded>> &before) {
+  auto collectiveOf = [&](size_t i) -> CollectiveStep & {
+    return std::get<CollectiveStep>(steps[i].step.action);
+  };
+  Place whole = wholeOf(addArena(bucket.bytes));
+  const CollectiveStep first = collectiveOf(bucket.members.front());
+  int64_t offset = 0, ranks = 1;
+  size_t needed = steps.size();
+  auto site = static_cast<int32_t>(sites.size());
+  sites.push_back(sites[static_cast<size_t>(first.site)]);
+  auto copy = [](Recorded like, const Place &from, const Place &to) {
+    like.step.kind = StepKind::Copy;
+    like.step.bytes = 2 * from.bytes;
+    like.step.action = CopyStep{from.ref(), to.ref(), from.bytes};
+    like.reads = {from};
+    like.writes = {to};
+    return like;
+  };
+  std::vector<Recorded> back;
+  for (size_t i : bucket.members) {
+    needed = std::min(needed, firstConflict(i));
+    --sites[static_cast<size_t>(collectiveOf(i).site)].executions;
+    Place part{whole.buffer, offset, bytesOf(collectiveOf(i))};
+    offset += part.bytes;
+    back.push_back(copy(steps[i], part, steps[i].writes[0]));
+  }
+  Recorded sum = steps[bucket.members.back()];
+  for (size_t m = 0; m < bucket.members.size(); ++m) {
+    size_t i = bucket.members[m];
+    Place from = steps[i].reads[0];
+    steps[i] = copy(steps[i], from, back[m].reads[0]);
+  }
+  CollectiveStep c = first;
+  c.outer = c.inner = 1;
+  c.inDim = c.outDim = bucket.bytes / byteSize(c.dtype);
+  c.in = c.out = whole.ref();
+  c.site = site;
+  sum.step.action = c;
+  sum.step.bytes = bucket.bytes;
+  sum.reads = sum.writes = {whole};
+  for (const SubAxis &axis : c.axes)
+    ranks *= axis.size;
+  CollectiveSite &made = sites.back();
+  made.rule = "a bucket of " + std::to_string(bucket.members.size()) + " gradients";
+  made.payloadBytes = bucket.bytes;
+  made.ringBytes =
+      2 * (bucket.bytes / ranks * (ranks - 1) + bucket.bytes % ranks * (ranks - 1) / ranks);
+  made.executions = 1;
+  // What is behind a bucket that was summed earlier comes first.
+  auto &behind = before[bucket.members.back() + 1];
+  behind.push_back(std::move(sum));
+  auto &at = before[needed];
+  at.insert(at.end(), back.begin(), back.end());
+}
+
+void StepList::placeGradients(const GradientOverlap &how, std::vector<CollectiveSite> &sites) {
+  if (how.kind == GradientOverlap::Kind::Layers)
+    return;
+  size_t end = 0; // of the backward pass
+  for (size_t i = 0; i < steps.size(); ++i)
+    if (steps[i].backward)
+      end = i + 1;
+  std::map<size_t, std::vector<Recorded>> before; ///< this step: these
+  std::vector<bool> moved(steps.size(), false);
+  // By axes and dtype, as text: the order of the buckets is the order in which they are full.
+  std::map<std::string, Bucket> open;
+  auto close = [&](Bucket &bucket) {
+    if (bucket.members.size() > 1)
+      fill(bucket, sites, before);
+    bucket = {};
+  };
+  for (size_t i = 0; i < steps.size(); ++i) {
+    auto *c = std::get_if<CollectiveStep>(&steps[i].step.action);
+    bool sums = c && c->reduction == CollectiveStep::Reduction::Sum &&
+                (c->kind == CollectiveStep::Kind::AllReduce ||
+                 c->kind == CollectiveStep::Kind::ReduceScatter);
+    if (!sums || !steps[i].backward)
+      continue;
+    size_t needed = firstConflict(i);
+    if (needed < steps.size() && steps[needed].backward)
+      continue; // the backward pass goes on with it
+    if (how.kind == GradientOverlap::Kind::None) {
+      size_t to = std::min(needed, end);
+      Recorded late = steps[i];
+      late.waits = true;
+      before[to].push_back(std::move(late));
+      moved[i] = true;
+      continue;
+    }
+    if (c->kind != CollectiveStep::Kind::AllReduce)
+      continue; // its parts would have to be interleaved
+    std::string key = std::to_string(static_cast<int>(c->dtype));
+    for (const SubAxis &axis : c->axes)
+      key += " " + std::to_string(axis.axis) + ":" + std::to_string(axis.pre) + ":" +
+             std::to_string(axis.size);
+    Bucket &bucket = open[key];
+    int64_t bytes = bytesOf(*c);
+    // Nor may a member be needed before the bucket is full.
+    auto neededEarly = [&](size_t member) { return firstConflict(member) <= i; };
+    if (bucket.bytes + bytes > how.bucketBytes ||
+        std::any_of(bucket.members.begin(), bucket.members.end(), neededEarly))
+      close(bucket);
+    bucket.members.push_back(i);
+    bucket.bytes += bytes;
+  }
+  for (auto &[key, bucket] : open)
+    close(bucket);
+  std::vector<Recorded> all;
+  for (size_t i = 0; i <= steps.size(); ++i) {
+    if (auto found = before.find(i); found != before.end())
+      std::move(found->second.begin(), found->second.end(), std::back_inserter(all));
+    if (i < steps.size() && !moved[i])
+      all.push_back(std::move(steps[i]));
+  }
+  steps = std::move(all);
+  // Sites of which no execution is left are none.
+  std::vector<int32_t> number(sites.size(), -1);
+  std::vector<CollectiveSite> left;
+  for (size_t i = 0; i < sites.size(); ++i)
+    if (sites[i].executions > 0) {
+      number[i] = static_cast<int32_t>(left.size());
+      left.push_back(std::move(sites[i]));
+    }
+  sites = std::move(left);
+  for (Recorded &step : steps)
+    if (auto *c = std::get_if<CollectiveStep>(&step.step.action))
+      c->site = number[static_cast<size_t>(c->site)];
+}
+
+//===----------------------------------------------------------------------===//
+// Beside other work
+//===----------------------------------------------------------------------===//
+
+void StepList::overlapCollectives(double worthIt) {
+  constexpr double flops = 5e10, bytes = 1e10;  // rough rates of one core
+  std::map<size_t, std::vector<size_t>> awaits; ///< before this step: for these collectives
+  for (size_t i = 0; i < steps.size(); ++i) {
+    auto *collective = std::get_if<CollectiveStep>(&steps[i].step.action);
+    if (!collective || steps[i].waits)
+      continue;
+    double seconds = 0;
+    size_t j = i + 1;
+    for (; j < steps.size() && !conflicts(steps[i], steps[j]); ++j) {
+      const Step &step = steps[j].step;
+      if (!std::holds_alternative<CollectiveStep>(step.action))
+        seconds += std::max(double(step.flops) / flops, double(step.bytes) / bytes);
+    }
+    if (j == i + 1 || seconds < worthIt)
+      continue;
+    collective->begun = true;
+    awaits[j].push_back(i);
+  }
+  std::vector<Recorded> all;
+  std::vector<int32_t> number(steps.size());
+  for (size_t i = 0; i <= steps.size(); ++i) {
+    if (auto found = awaits.find(i); found != awaits.end())
+      for (size_t collective : found->second) {
+        const Recorded &begun = all[number[collective]];
+        Recorded await;
+        await.step = {AwaitStep{number[collective]}, StepKind::Collective, begun.step.location,
+                      begun.step.label};
+        await.reads = begun.reads;
+        await.writes = begun.writes;
+        all.push_back(std::move(await));
+      }
+    if (i == steps.size())
+      break;
+    number[i] = static_cast<int32_t>(all.size());
+    all.push_back(std::move(steps[i]));
+  }
+  steps = std::move(all);
+}
