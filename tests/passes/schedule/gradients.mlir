@@ -22,7 +22,8 @@
 // LAYERS-NEXT: 6: kernel
 // LAYERS-NEXT: 7: all_reduce sum f32 [1, 4 -> 4, 1]
 // LAYERS-NEXT: 8: kernel
-// LAYERS-NEXT: 9: all_reduce sum f32 [1, 7 -> 7, 1]
+// LAYERS-NEXT: 9: kernel
+// LAYERS-NEXT: 10: all_reduce sum f32 [1, 7 -> 7, 1]
 //
 // NONE:      0: kernel
 // NONE-NEXT: 1: kernel
@@ -30,10 +31,11 @@
 // NONE-NEXT: 3: kernel
 // NONE-NEXT: 4: all_reduce sum f32 [1, 4 -> 4, 1]
 // NONE-NEXT: 5: kernel
-// NONE-NEXT: 6: all_reduce sum f32 [1, 6 -> 6, 1]
-// NONE-NEXT: 7: all_reduce sum f32 [1, 5 -> 5, 1]
-// NONE-NEXT: 8: all_reduce sum f64 [1, 5 -> 5, 1]
-// NONE-NEXT: 9: all_reduce sum f32 [1, 7 -> 7, 1]
+// NONE-NEXT: 6: kernel
+// NONE-NEXT: 7: all_reduce sum f32 [1, 6 -> 6, 1]
+// NONE-NEXT: 8: all_reduce sum f32 [1, 5 -> 5, 1]
+// NONE-NEXT: 9: all_reduce sum f64 [1, 5 -> 5, 1]
+// NONE-NEXT: 10: all_reduce sum f32 [1, 7 -> 7, 1]
 //
 // 6 and 5 fill a bucket of 48 bytes; 7 is alone, and so is the one of f64.
 // B48:      site 0: all_reduce over dp, backward, 1 times, payload 40, ring 40 bytes
@@ -52,7 +54,7 @@
 // B48:      copy [[B]] -> [[G]], 24 bytes
 // B48-NEXT: copy [[B]]+24 -> [[H]], 20 bytes
 //
-// ALL-COUNT-3: all_reduce sum
+// ALL-COUNT-2: all_reduce sum f{{(32 .1, 4|64 .1, 5)}} -> 
 // ALL:      all_reduce sum f32 [1, 18 -> 18, 1]
 // ALL-NOT:  all_reduce
 
