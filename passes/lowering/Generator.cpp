@@ -18,11 +18,11 @@ constexpr int64_t kChunk = 4096;
 /// Work (element operations) that is worth handing to a thread.
 constexpr double kGrainWork = 40000;
 
-bool isExpensive(Operation *op) {
+} // namespace
+
+bool Generator::isExpensive(Operation *op) {
   return isa<ExpOp, LogOp, TanhOp, SigmoidOp, ErfOp, SinOp, CosOp, PowOp, RandomOp>(op);
 }
-
-} // namespace
 
 Generator::Generator(Region &region, Operation *source, ModuleOp module,
                      const KernelOptions &options)
@@ -264,7 +264,7 @@ double Generator::workOf(Region &body) const {
 }
 
 /// As Step::flops counts.
-static double flopsOf(Region &body) {
+double Generator::flopsOf(Region &body) {
   double flops = 0;
   for (Operation &op : body.front()) {
     if (op.getNumResults() == 0 || isa<ConstantOp, BroadcastOp, RenameOp, SliceOp, PadOp, CastOp,
@@ -506,6 +506,11 @@ bool Generator::generateRows(KernelInfo &info) {
       index.lane = 0;
     coordinates.push_back({laneDim, index});
   }
+  rowCoordinates = coordinates;
+  rowBlock = row->block;
+  planWaiting(parallel.size() + (block ? 1 : 0));
+  for (const Waiting &w : waiting)
+    eval(w.madeBy->op->getResult(0), coordinates, mask);
   for (const StoreGroup &group : storeGroups) {
     ++groupsBegun;
     NamedTensorType type = results[group.results[0]];
@@ -810,69 +815,4 @@ bool Generator::generateScatter(ScatterAddOp scatter, KernelInfo &info) {
        });
   closeLoop(outer);
   return true;
-}
-
-//===----------------------------------------------------------------------===//
-// In place
-//===----------------------------------------------------------------------===//
-
-void Generator::findInPlace(KernelInfo &info) {
-  auto same = [](const Index &x, const Index &y) {
-    return x.base == y.base && x.lane == y.lane && x.vector == y.vector;
-  };
-  auto groupOf = [&](unsigned result) {
-    for (size_t g = 0; g < storeGroups.size(); ++g)
-      if (llvm::is_contained(storeGroups[g].results, result))
-        return static_cast<int>(g) + 1;
-    return 0;
-  };
-  auto safe = [&](unsigned input, unsigned result) {
-    int group = groupOf(result);
-    // Loops of the store, inside of the outer iteration.
-    llvm::DenseSet<Scope *> storing;
-    for (auto &[r, c] : writes)
-      if (groupOf(r) == group)
-        for (Scope *s = scopeOf(c); s && s->depth > 1; s = s->parent)
-          storing.insert(s);
-    for (const Read &read : reads) {
-      if (read.input != input)
-        continue;
-      bool identical = llvm::any_of(writes, [&](auto &write) {
-        if (write.first != result || scopeOf(write.second) != read.scope)
-          return false;
-        for (auto [x, y] : llvm::zip_equal(write.second, read.coordinates))
-          if (!same(x.index, y.index))
-            return false;
-        return true;
-      });
-      if (identical && read.group <= group)
-        continue;
-      // Otherwise it must lie in this iteration's part of the tensor and come
-      // before the loop that stores.
-      if (read.group > group)
-        return false;
-      for (Scope *s = read.scope; s; s = s->parent)
-        if (storing.contains(s))
-          return false;
-      if (read.scope->depth < 1)
-        return false;
-      const Coordinates &written =
-          llvm::find_if(writes, [&](auto &w) { return w.first == result; })->second;
-      for (auto [x, y] : llvm::zip_equal(written, read.coordinates))
-        if (x.index.scope->depth <= 1 && !(x.index.scope->depth == 1 && same(x.index, y.index)))
-          return false;
-    }
-    return true;
-  };
-  for (BlockArgument arg : region.getArguments()) {
-    auto type = dyn_cast<NamedTensorType>(arg.getType());
-    if (!type)
-      continue;
-    for (unsigned j = 0; j < yield.getNumOperands(); ++j) {
-      NamedTensorType to = tensorOf(yield.getOperand(j));
-      if (to.getNames() == type.getNames() && to.getSizes() == type.getSizes() &&
-          to.getElementBytes() == type.getElementBytes() && safe(bufferOf[arg], j))
-        info.inPlace.push_back({static_cast<int>(bufferOf[arg]), static_cast<int>(j)});
-    }
-  }
 }

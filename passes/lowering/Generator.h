@@ -97,7 +97,22 @@ private:
     unsigned input;
     Scope *scope;
     Coordinates coordinates;
-    int group; ///< stores begun before it
+    int group;           ///< stores begun before it
+    mlir::Operation *op; ///< the load
+  };
+  /// A value of the row's elements that one loop makes and a later one needs. Until then it
+  /// lies where a result of the last loop will.
+  struct Waiting {
+    mlir::Value value;
+    unsigned result;
+    Accumulator *madeBy; ///< in its loop
+    bool filled = false; ///< that loop is closed
+    struct Store {
+      mlir::Operation *op;
+      Scope *scope;
+      Coordinates coordinates;
+    };
+    std::vector<Store> stores; ///< of the loop's body and of its tail
   };
 
   // Plan.
@@ -106,8 +121,21 @@ private:
   bool generateRows(KernelInfo &info);
   bool generateScatter(ScatterAddOp scatter, KernelInfo &info);
   bool generateEpilogue(const DimParts &parts, KernelInfo &info);
-  void findInPlace(KernelInfo &info);
   double workOf(mlir::Region &region) const;
+  static double flopsOf(mlir::Region &body);
+  static bool isExpensive(mlir::Operation *op);
+
+  // What a result's buffer holds besides the result.
+  void planWaiting(size_t outerDims);
+  Waiting *waitingFor(mlir::Value v);
+  static bool sameIndex(const Index &x, const Index &y);
+  bool isInThisRow(const Coordinates &coordinates);
+  mlir::Value loadWaiting(const Waiting &w, const Coordinates &coordinates, Mask mask,
+                          Scope *scope);
+  void storeWaiting(Waiting &w, const Coordinates &coordinates, mlir::Value x, Mask mask,
+                    Scope *scope);
+  bool isReadBeforeWaiting(const Read &read, const Waiting &w);
+  void findInPlace(KernelInfo &info);
 
   // Emission.
   mlir::OpBuilder &in(Scope *scope);
@@ -165,8 +193,8 @@ private:
                   const Coordinates &coordinates);
   mlir::Value load(mlir::Value buffer, NamedTensorType type, const Coordinates &coordinates,
                    Mask mask, Scope *scope);
-  void store(mlir::Value buffer, NamedTensorType type, const Coordinates &coordinates,
-             mlir::Value value, Mask mask, Scope *scope);
+  mlir::Operation *store(mlir::Value buffer, NamedTensorType type, const Coordinates &coordinates,
+                         mlir::Value value, Mask mask, Scope *scope);
   /// Loops over `dims`, the lane dim last; at the innermost, `body`.
   void nest(Scope *scope, llvm::ArrayRef<mlir::StringAttr> dims, llvm::ArrayRef<int64_t> sizes,
             Coordinates &coordinates, Mask mask,
@@ -202,6 +230,11 @@ private:
   int64_t lanes = 8;
   mlir::StringAttr laneDim;
   std::vector<Read> reads;
+  std::deque<Waiting> waiting;
+  Coordinates rowCoordinates;           ///< of the outer iteration
+  mlir::Block *rowBlock = nullptr;      ///< its body
+  const Coordinates *filling = nullptr; ///< in the loop of `fillingBy`: where it is
+  llvm::ArrayRef<Accumulator *> fillingBy;
   struct StoreGroup {
     llvm::SmallVector<unsigned> results;
     llvm::SmallVector<mlir::StringAttr> dims;

@@ -9,6 +9,8 @@
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 
+#include "llvm/Support/SaveAndRestore.h"
+
 #include <limits>
 
 using namespace mlir;
@@ -180,8 +182,8 @@ Value Generator::load(Value buffer, NamedTensorType type, const Coordinates &coo
   return toRegister(at, x, type.getElementType());
 }
 
-void Generator::store(Value buffer, NamedTensorType type, const Coordinates &coordinates,
-                      Value value, Mask mask, Scope *scope) {
+Operation *Generator::store(Value buffer, NamedTensorType type, const Coordinates &coordinates,
+                            Value value, Mask mask, Scope *scope) {
   OpBuilder &at = in(scope);
   Address a = address(at, buffer, type, coordinates);
   auto align = static_cast<unsigned>(type.getElementBytes());
@@ -190,12 +192,13 @@ void Generator::store(Value buffer, NamedTensorType type, const Coordinates &coo
   value = toStorage(at, value, type.getElementType());
   if (a.perLane) {
     Value used = mask.value ? mask.value : allLanes(at, loc, lanes);
-    LLVM::masked_scatter::create(at, loc, value, a.pointer, used, at.getI32IntegerAttr(align));
-  } else if (a.vector && mask.value) {
-    LLVM::MaskedStoreOp::create(at, loc, value, a.pointer, mask.value, at.getI32IntegerAttr(align));
-  } else {
-    LLVM::StoreOp::create(at, loc, value, a.pointer, align);
+    return LLVM::masked_scatter::create(at, loc, value, a.pointer, used,
+                                        at.getI32IntegerAttr(align));
   }
+  if (a.vector && mask.value)
+    return LLVM::MaskedStoreOp::create(at, loc, value, a.pointer, mask.value,
+                                       at.getI32IntegerAttr(align));
+  return LLVM::StoreOp::create(at, loc, value, a.pointer, align);
 }
 
 //===----------------------------------------------------------------------===//
@@ -223,9 +226,18 @@ Value Generator::eval(Value v, const Coordinates &all, Mask mask) {
   if (auto arg = dyn_cast<BlockArgument>(v)) {
     unsigned input = bufferOf.lookup(arg);
     result = load(buffers[input], type, coordinates, mask, scope);
-    reads.push_back({input, scope, coordinates, groupsBegun});
+    reads.push_back({input, scope, coordinates, groupsBegun, result.getDefiningOp()});
+  } else if (Waiting *w = waitingFor(v); w && w->filled && isInThisRow(coordinates)) {
+    result = loadWaiting(*w, coordinates, mask, scope);
   } else {
+    const Coordinates *here = w ? filling : nullptr;
+    bool isMade = here && llvm::is_contained(fillingBy, w->madeBy);
+    if (isMade)
+      for (auto [x, y] : llvm::zip_equal(coordinates, restrict(*here, type)))
+        isMade = isMade && sameIndex(x.index, y.index);
     result = evalOp(v.getDefiningOp(), coordinates, mask, scope);
+    if (isMade)
+      storeWaiting(*w, coordinates, result, mask, scope);
   }
   scope->memo[key] = result;
   return result;
@@ -734,6 +746,9 @@ SmallVector<Value> Generator::accumulate(Scope *scope, ArrayRef<Accumulator *> g
                                          bool vectorise, Coordinates &coordinates, Mask mask,
                                          SmallVector<Value> carried) {
   if (dims.empty()) {
+    // Reductions that this loop's elements need have loops of their own.
+    llvm::SaveAndRestore place(filling, static_cast<const Coordinates *>(&coordinates));
+    llvm::SaveAndRestore by(fillingBy, group);
     for (auto [a, sum] : llvm::zip_equal(group, carried)) {
       Value x = elementOf(*a, coordinates, mask, scope);
       OpBuilder &at = in(scope);
@@ -808,6 +823,8 @@ Value Generator::evalAccumulators(Operation *op, const Coordinates &coordinates,
   Coordinates inner = coordinates;
   carried =
       accumulate(scope, group, dims, sizes, vectorise, inner, vectorise ? Mask() : mask, carried);
+  for (Waiting &w : waiting)
+    w.filled |= !w.stores.empty() && llvm::is_contained(group, w.madeBy);
   OpBuilder &at = in(scope);
   Value result;
   for (auto [a, sum] : llvm::zip_equal(group, carried)) {

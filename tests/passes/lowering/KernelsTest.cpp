@@ -240,6 +240,92 @@ func.func @f(%x: T{f32 a=8 b=24}) -> (T{f32 a=8 b=24}, T{f32 a=8 b=24 c=3}) {
   EXPECT_TRUE(two.info.inPlace.empty());
 }
 
+/// How often the kernel's code computes an f32 exp.
+int exponentials(const std::string &text) {
+  Program program(expand(text));
+  KernelCompiler compiler;
+  EXPECT_TRUE(program.valid() && succeeded(compiler.add(program.fused())));
+  std::string loops = compiler.emitLoops();
+  int count = 0;
+  for (size_t i = 0; (i = loops.find("math.roundeven", i)) != std::string::npos; ++i)
+    ++count;
+  return count;
+}
+
+/// A softmax of rows of 32, `TAIL` its result, `RESULT` the type of that.
+std::string softmaxThen(const std::string &arguments, const std::string &tail) {
+  return with(R"(
+func.func @f(%x: T{f32 b=5 k=32}ARGUMENTS) -> T{f32 b=5 k=32} {
+  %m = cleave.reduce max %x over ["k"] : T{f32 b=5 k=32} -> T{f32 b=5}
+  %s = cleave.sub %x, %m : (T{f32 b=5 k=32}, T{f32 b=5}) -> T{f32 b=5 k=32}
+  %e = cleave.exp %s : T{f32 b=5 k=32} -> T{f32 b=5 k=32}
+  %t = cleave.reduce sum %e over ["k"] : T{f32 b=5 k=32} -> T{f32 b=5}
+  %p = cleave.div %e, %t : (T{f32 b=5 k=32}, T{f32 b=5}) -> T{f32 b=5 k=32}
+TAIL
+  return %y : T{f32 b=5 k=32}
+})",
+              {{"ARGUMENTS", arguments}, {"TAIL", tail}});
+}
+
+TEST(Waiting, AnExponentialIsComputedOnce) {
+  EXPECT_EQ(exponentials(with(softmax, {{"N", "32"}, {"F", "f32"}})), 1);
+  // The body of the loop and its tail.
+  EXPECT_EQ(exponentials(with(softmax, {{"N", "37"}, {"F", "f32"}})), 2);
+  // Of the input's and the result's place only one is needed.
+  std::string masked = softmaxThen(", %keep: T{i1 b=5 k=32}", R"(
+  %zero = cleave.constant 0.0 : f32 : T{f32}
+  %y = cleave.select %keep, %p, %zero : (T{i1 b=5 k=32}, T{f32 b=5 k=32}, T{f32}) -> T{f32 b=5 k=32})");
+  EXPECT_EQ(exponentials(masked), 1);
+  check(masked, 2e-6, 30);
+  Program program(expand(masked));
+  program.run(program.randomInputs(1));
+  EXPECT_EQ(program.info.inPlace, (std::vector<std::pair<int, int>>{{0, 0}}));
+}
+
+TEST(Waiting, SumsOfItReadItBack) {
+  // The gradient's sum over the row is a third loop.
+  std::string text = softmaxThen(", %c: T{f32 k=32}", R"(
+  %pc = cleave.mul %p, %c : (T{f32 b=5 k=32}, T{f32 k=32}) -> T{f32 b=5 k=32}
+  %u = cleave.reduce sum %pc over ["k"] : T{f32 b=5 k=32} -> T{f32 b=5}
+  %y = cleave.sub %pc, %u : (T{f32 b=5 k=32}, T{f32 b=5}) -> T{f32 b=5 k=32})");
+  EXPECT_EQ(exponentials(text), 1);
+  check(text, 2e-6, 30);
+}
+
+TEST(Waiting, NotWhereTheInputIsReadAgain) {
+  std::string text = softmaxThen("", R"(
+  %y = cleave.add %p, %x : (T{f32 b=5 k=32}, T{f32 b=5 k=32}) -> T{f32 b=5 k=32})");
+  EXPECT_EQ(exponentials(text), 2);
+  check(text, 2e-6, 30);
+  Program program(expand(text));
+  program.run(program.randomInputs(1));
+  EXPECT_EQ(program.info.inPlace.size(), 1u);
+}
+
+TEST(Waiting, NotWhereItIsReadAtOtherPlaces) {
+  std::string text = softmaxThen("", R"(
+  %tail = cleave.slice %e["k" from 1] {stride = 1 : i64} : T{f32 b=5 k=32} -> T{f32 b=5 k=31}
+  %moved = cleave.pad %tail["k" at 0] {stride = 1 : i64} : T{f32 b=5 k=31} -> T{f32 b=5 k=32}
+  %y = cleave.add %p, %moved : (T{f32 b=5 k=32}, T{f32 b=5 k=32}) -> T{f32 b=5 k=32})");
+  EXPECT_GE(exponentials(text), 2);
+  check(text, 2e-6, 30);
+}
+
+TEST(Waiting, NotWhereTheRowLeavesTheCache) {
+  auto wide = [](const char *type) {
+    return with(R"(
+func.func @f(%x: T{F b=2 k=300000}) -> T{F b=2 k=300000} {
+  %e = cleave.exp %x : T{F b=2 k=300000} -> T{F b=2 k=300000}
+  %t = cleave.reduce sum %e over ["k"] : T{F b=2 k=300000} -> T{F b=2}
+  %y = cleave.div %e, %t : (T{F b=2 k=300000}, T{F b=2}) -> T{F b=2 k=300000}
+  return %y : T{F b=2 k=300000}
+})",
+                {{"F", type}});
+  };
+  EXPECT_EQ(exponentials(wide("f32")), 2);
+  check(wide("f32"), 1e-5);
+}
+
 TEST(Columns, BiasAndNormWeightGradients) {
   for (int n : {1, 5, 32, 45, 768})
     check(with(R"(
