@@ -112,7 +112,7 @@ private:
       Scope *scope;
       Coordinates coordinates;
     };
-    std::vector<Store> stores; ///< of the loop's body and of its tail
+    std::vector<Store> stores = {}; ///< of the loop's body and of its tail
   };
 
   // Plan.

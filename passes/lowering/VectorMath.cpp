@@ -107,46 +107,51 @@ static bool isF64(Value x) { return getElementTypeOrSelf(x.getType()).isF64(); }
 // f32
 //===----------------------------------------------------------------------===//
 
-/// t = n ln 2 + r, |r| <= ln 2 / 2: n, and e^r.
-std::pair<Value, Value> VectorMath::reducedExp(Value t) {
-  Value n = math::RoundEvenOp::create(b, loc, mul(t, number(t, 1.44269504088896341)));
+/// t = n ln 2 + r, |r| <= ln 2 / 2: e^r, and the bits of a float whose last ones are n + bias.
+std::pair<Value, Value> VectorMath::reducedExp(Value t, int bias) {
+  // So large a number has no bits behind the point: the sum is rounded to a whole one.
+  Value magic = number(t, 0x1.8p23 + bias);
+  Value shifted = fma(t, number(t, 1.44269504088896341), magic);
+  Value n = sub(shifted, magic);
   Value r = fma(n, number(t, -0.693145751953125), t);
   r = fma(n, number(t, -1.428606765330187e-06), r);
   Value p = polynomial(r, {1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2,
                            1.6666665459e-1, 5.0000001201e-1});
-  return {n, add(fma(p, mul(r, r), r), number(r, 1))};
+  Value y = add(fma(p, mul(r, r), r), number(r, 1));
+  return {y, arith::BitcastOp::create(b, loc, like(t, b.getI32Type()), shifted)};
+}
+
+/// 2^(e - 127), e the last bits of these.
+Value VectorMath::powerOfTwo(Value bits) {
+  bits = arith::ShLIOp::create(b, loc, bits, integer(bits, 23));
+  return arith::BitcastOp::create(b, loc, like(bits, b.getF32Type()), bits);
+}
+
+Value VectorMath::atLeast(Value x, double low) {
+  Value least = number(x, low);
+  return select(arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OLT, x, least), least, x);
 }
 
 Value VectorMath::expBelow(Value x) {
   if (isF64(x))
     return libm("exp", x);
-  Value lowest = number(x, -87.3);
-  Value isTiny = arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OLT, x, lowest);
-  auto [n, y] = reducedExp(select(isTiny, lowest, x)); // NaN stays
-  Value k = arith::FPToSIOp::create(b, loc, like(x, b.getI32Type()), n);
-  Value bits = arith::ShLIOp::create(
-      b, loc, Value(arith::AddIOp::create(b, loc, k, integer(k, 127))), integer(k, 23));
-  y = mul(y, arith::BitcastOp::create(b, loc, x.getType(), bits));
-  return select(isTiny, number(x, 0), y);
+  constexpr double lowest = -87.3;
+  auto [y, bits] = reducedExp(atLeast(x, lowest), 127);
+  Value isTiny = arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OLT, x, number(x, lowest));
+  return select(isTiny, number(x, 0), mul(y, powerOfTwo(bits)));
 }
 
 Value VectorMath::exp(Value x) {
   if (isF64(x))
     return libm("exp", x);
-  // The clamp's ends give infinity and zero.
-  Type i32 = like(x, b.getI32Type());
-  auto [n, y] = reducedExp(clamp(x, -104, 89));
+  // These ends give zero and infinity; NaN stays.
+  Value t = atLeast(x, -104), most = number(x, 89);
+  t = select(arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OGT, t, most), most, t);
   // 2^n in two factors, so that denormals and infinity come out right.
-  Value k = arith::FPToSIOp::create(b, loc, i32, n);
-  Value half = arith::ShRSIOp::create(b, loc, k, integer(k, 1));
-  Value rest = arith::SubIOp::create(b, loc, k, half);
-  auto power = [&](Value e) -> Value {
-    Value biased = arith::AddIOp::create(b, loc, e, integer(e, 127));
-    Value bits = arith::ShLIOp::create(b, loc, biased, integer(e, 23));
-    return arith::BitcastOp::create(b, loc, x.getType(), bits);
-  };
-  y = mul(mul(y, power(half)), power(rest));
-  return select(isNan(x), x, y);
+  auto [y, bits] = reducedExp(t, 2 * 127);
+  Value half = arith::ShRUIOp::create(b, loc, bits, integer(bits, 1));
+  Value rest = arith::SubIOp::create(b, loc, bits, half);
+  return mul(mul(y, powerOfTwo(half)), powerOfTwo(rest));
 }
 
 Value VectorMath::log(Value x) {
@@ -298,16 +303,35 @@ Value VectorMath::unpackBF16(Value bits) {
 // Random numbers
 //===----------------------------------------------------------------------===//
 
+/// The upper 32 bits of x * m, without signs.
+Value VectorMath::highProduct(Value x, int64_t m) {
+  auto vector = dyn_cast<VectorType>(x.getType());
+  int64_t lanes = vector ? vector.getNumElements() : 1;
+  auto shiftRight = [&](Value v, int64_t by) -> Value {
+    return arith::ShRUIOp::create(b, loc, v, integer(v, by));
+  };
+  auto multiply = [&](Value v) -> Value { return arith::MulIOp::create(b, loc, v, integer(v, m)); };
+  if (lanes % 2) {
+    Value wide = arith::ExtUIOp::create(b, loc, like(x, b.getI64Type()), x);
+    return arith::TruncIOp::create(b, loc, x.getType(), shiftRight(multiply(wide), 32));
+  }
+  // Processors multiply every other number to twice its bits: the even ones, then the odd.
+  auto wide = VectorType::get({lanes / 2}, b.getI64Type());
+  Value pairs = vector::BitCastOp::create(b, loc, wide, x);
+  Value even = arith::AndIOp::create(b, loc, pairs, integer(pairs, 0xffffffff));
+  even = vector::BitCastOp::create(b, loc, vector, shiftRight(multiply(even), 32));
+  Value odd = vector::BitCastOp::create(b, loc, vector, multiply(shiftRight(pairs, 32)));
+  SmallVector<int64_t> order(lanes);
+  for (int64_t i = 0; i < lanes; ++i)
+    order[i] = i % 2 ? lanes + i : i;
+  return vector::ShuffleOp::create(b, loc, even, odd, order);
+}
+
 Value VectorMath::philox(Value c0, Value c1, Value c2, Value c3, Value k0, Value k1) {
-  Type i64 = like(c0, b.getI64Type());
-  Type i32 = c0.getType();
   auto exclusiveOr = [&](Value x, Value y) -> Value { return arith::XOrIOp::create(b, loc, x, y); };
   auto multiply = [&](Value x, int64_t m, Value &high, Value &low) {
-    Value wide = arith::ExtUIOp::create(b, loc, i64, x);
-    Value product = arith::MulIOp::create(b, loc, wide, integer(wide, m));
-    low = arith::TruncIOp::create(b, loc, i32, product);
-    Value up = arith::ShRUIOp::create(b, loc, product, integer(product, 32));
-    high = arith::TruncIOp::create(b, loc, i32, up);
+    low = arith::MulIOp::create(b, loc, x, integer(x, m));
+    high = highProduct(x, m);
   };
   for (int round = 0; round < 10; ++round) {
     Value high0, low0, high1, low1;

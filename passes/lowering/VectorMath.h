@@ -68,7 +68,11 @@ private:
   /// x's shape with other elements.
   mlir::Type like(mlir::Value x, mlir::Type element);
   mlir::Value sinOrCos(mlir::Value x, bool isSin);
-  std::pair<mlir::Value, mlir::Value> reducedExp(mlir::Value t);
+  /// NaN stays.
+  mlir::Value atLeast(mlir::Value x, double low);
+  std::pair<mlir::Value, mlir::Value> reducedExp(mlir::Value t, int bias);
+  mlir::Value powerOfTwo(mlir::Value bits);
+  mlir::Value highProduct(mlir::Value x, int64_t m);
   /// A function of libm on each lane.
   mlir::Value libm(llvm::StringRef name, llvm::ArrayRef<mlir::Value> arguments);
 
