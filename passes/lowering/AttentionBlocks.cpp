@@ -94,8 +94,16 @@ void AttentionGenerator::copyKeys(Value tensor, int64_t width, StringRef dim, Va
                                   int64_t toWidth) {
   Value head = headOf(tensor);
   int64_t rowStride = operand(tensor).stride(keyDim), stride = operand(tensor).stride(dim);
+  // A head's rows lie far apart, which the processor does not foresee.
+  constexpr int64_t ahead = 8, line = 64;
+  int64_t bytes = element.getIntOrFloatBitWidth() / 8;
   code.loop(code.number(0), keyCount, 1, [&](Value key) {
     Value from = code.at(head, code.mul(code.add(firstKey, key), rowStride), element);
+    if (stride == 1)
+      for (int64_t at = 0; at < width * bytes; at += line) {
+        Value place = code.at(from, code.number(ahead * rowStride + at / bytes), element);
+        LLVM::Prefetch::create(b, loc, place, /*rw=*/0, /*hint=*/3, /*cache=*/1);
+      }
     copyRow(from, stride, width, code.at(to, code.mul(key, toWidth), element), toWidth, {});
   });
   Value padding = code.sub(code.up(keyCount, rows), keyCount);
