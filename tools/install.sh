@@ -10,8 +10,8 @@ packages=(
   cmake ninja-build ccache g++
   # libraries
   libfmt-dev libcli11-dev nlohmann-json3-dev
-  # tests: GoogleTest, lit and FileCheck, sanitizers, comparisons with reference values
-  libgtest-dev libgmock-dev llvm-22-tools libclang-rt-22-dev python3 python3-numpy python3-psutil
+  # tests: GoogleTest, Google Benchmark, lit and FileCheck, sanitizers, comparisons with reference values
+  libgtest-dev libgmock-dev libbenchmark-dev llvm-22-tools libclang-rt-22-dev python3 python3-numpy python3-psutil
   # the text
   python3-pip
 )
