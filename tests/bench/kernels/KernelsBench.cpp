@@ -132,11 +132,18 @@ Result<Bench> prepare(const Case &c, int threads) {
   return bench;
 }
 
+bool anyFailed = false;
+
+void skip(benchmark::State &state, const Error &error) {
+  anyFailed = true;
+  state.SkipWithError(error.message.c_str());
+}
+
 void run(benchmark::State &state, const Case &c) {
   auto threads = static_cast<int>(state.range(0));
   auto bench = prepare(c, threads);
   if (!bench) {
-    state.SkipWithError(bench.error().message.c_str());
+    skip(state, bench.error());
     return;
   }
   Session &session = *bench->session;
@@ -155,14 +162,14 @@ void run(benchmark::State &state, const Case &c) {
   };
   // The first run touches its memory for the first time.
   if (auto first = once(); !first) {
-    state.SkipWithError(first.error().message.c_str());
+    skip(state, first.error());
     return;
   }
   double best = INFINITY;
   for (auto _ : state) {
     auto seconds = once();
     if (!seconds) {
-      state.SkipWithError(seconds.error().message.c_str());
+      skip(state, seconds.error());
       return;
     }
     state.SetIterationTime(*seconds);
@@ -193,5 +200,5 @@ int main(int argc, char **argv) {
           ->UseManualTime()
           ->Unit(benchmark::kMillisecond);
   benchmark::RunSpecifiedBenchmarks();
-  return 0;
+  return anyFailed ? 1 : 0;
 }
