@@ -82,6 +82,7 @@ enum class StmtKind {
   Assign, // targets = value
   Return, // return values
   Repeat, // repeat targets[0] in over { body }
+  If,     // if values[0] { body } else { otherwise }
 };
 
 struct Stmt {
@@ -90,7 +91,8 @@ struct Stmt {
   std::vector<Name> targets;
   std::vector<ExprPtr> values;
   Name over;
-  Body body;
+  Body body, otherwise;
+  bool hasElse = false;
 };
 
 /// `param wk, wv: [width, kv_heads] = normal(0.02)`

@@ -198,6 +198,18 @@ public:
         out += indent + "}\n";
         continue;
       }
+      if (s.kind == StmtKind::If) {
+        out += "if ";
+        expr(*s.values[0], Cast);
+        out += " {\n";
+        body(s.body, indent + "  ");
+        if (s.hasElse) {
+          out += indent + "} else {\n";
+          body(s.otherwise, indent + "  ");
+        }
+        out += indent + "}\n";
+        continue;
+      }
       if (s.kind == StmtKind::Assign) {
         names(s.targets);
         out += " = ";

@@ -11,7 +11,7 @@ namespace cleave {
 
 const std::vector<std::string> &keywords() {
   static const std::vector<std::string> words = {
-      "and",   "as",  "block", "dim",   "else", "false", "fn",     "for",    "free", "in",
+      "and",   "as",  "block", "dim",   "else", "false", "fn",     "for",    "free", "if",     "in",
       "model", "not", "or",    "param", "part", "plan",  "repeat", "return", "true", "weights"};
   return words;
 }

@@ -229,19 +229,19 @@ private:
   std::string statementHint() const {
     const std::string &word = current().text;
     if (current().kind == TokenKind::Keyword)
-      return word == "for" ? "a loop over a dim is `repeat i in dim { ... }`" : "";
+      return word == "for"    ? "a loop over a dim is `repeat i in dim { ... }`"
+             : word == "else" ? "`else` stands on the line of the brace that closes `if ... { }`"
+                              : "";
     if (current().kind != TokenKind::Name)
       return commentHint();
     bool operation = peek(1).is("+") || peek(1).is("-") || peek(1).is("*") || peek(1).is("/");
     if (operation && peek(2).is("="))
       return "write " + quoted(word + " = " + word + " " + peek(1).text + " ...");
-    if (word == "if")
-      return "nothing branches; `where(condition, a, b)` chooses between values";
     if (word == "while")
       return "a loop over a dim is `repeat i in dim { ... }`";
     if (word == "let" || word == "var" || word == "val" || word == "const" || word == "auto")
       return "leave out " + quoted(word) + ": `name = value`";
-    std::string near = meantHint(word, {"param", "part", "repeat", "return"});
+    std::string near = meantHint(word, {"if", "param", "part", "repeat", "return"});
     return near.empty() && (peek(1).is("(") || peek(1).is("."))
                ? "a value that is used has a name: `y = " + word + "...`"
                : near;
@@ -288,12 +288,30 @@ private:
         return false;
       body(s.body, nullptr);
       out.push_back(std::move(s));
-      return current().is("}") || current().kind == TokenKind::Newline || atEnd() ||
-             endOfStatement();
+      return endOfBraces();
+    } else if (accept("if")) {
+      s.kind = StmtKind::If;
+      s.values.push_back(expression());
+      if (!s.values[0])
+        return false;
+      s.range = join(s.range, previousRange());
+      if (!expect("{", "and what is done if it is true",
+                  "as in `if pre_norm { ... } else { ... }`"))
+        return false;
+      body(s.body, nullptr);
+      if (accept("else")) {
+        s.hasElse = true;
+        if (!expect("{", "and what is done else", "another `if` stands inside of the braces"))
+          return false;
+        body(s.otherwise, nullptr);
+      }
+      out.push_back(std::move(s));
+      return endOfBraces();
     } else {
       if (!(current().kind == TokenKind::Name && (peek(1).is("=") || peek(1).is(",")))) {
         std::string hint = statementHint();
-        return fail("a statement: `name = value`, `return value` or `repeat i in dim { ... }`",
+        return fail("a statement: `name = value`, `return value`, `repeat i in dim { ... }` or `if "
+                    "condition { ... }`",
                     hint);
       }
       if (!names(s.targets, "a name") || !expect("=", "and a value") || !expressions(s.values))
@@ -302,6 +320,9 @@ private:
     s.range = join(s.range, previousRange());
     out.push_back(std::move(s));
     return endOfStatement();
+  }
+  bool endOfBraces() {
+    return current().is("}") || current().kind == TokenKind::Newline || atEnd() || endOfStatement();
   }
   bool expressions(std::vector<ExprPtr> &out) {
     do {

@@ -81,6 +81,8 @@ struct Build {
   std::map<ValueId, uint32_t> paramOf; ///< values that are a param seen another way
   std::map<std::string, unsigned> siteUses;
   std::set<uint32_t> params;
+  /// Inside of a branch that is not taken: the values from this one on go with it.
+  std::optional<ValueId> discardFrom;
 };
 
 class Checker {
@@ -147,6 +149,9 @@ private:
   void statements(const ast::Body &body);
   void assign(const ast::Stmt &stmt);
   void repeat(const ast::Stmt &stmt);
+  void branch(const ast::Stmt &stmt);
+  /// The names after a body that is checked, and leaves nothing behind unless it is `taken`.
+  std::map<std::string, Operand> branchBody(const ast::Body &body, bool taken);
   bool bindable(const ast::Name &name);
   std::vector<Operand> evalAll(const std::vector<ast::ExprPtr> &values);
   Operand eval(const ast::Expr &e);
@@ -193,6 +198,8 @@ private:
   Operand fail(SourceRange range, const std::string &message, const std::string &hint = {});
   bool tick(SourceRange range);
   std::string newSite(const char *what);
+  /// What is contracted or looked up gets weight decay, if it is a param.
+  void decay(ValueId value);
 
   //===--- SemaBuiltins.cpp ------------------------------------------------===//
   struct Arguments {

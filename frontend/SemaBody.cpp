@@ -40,6 +40,8 @@ ValueId Checker::newValue(TensorType type, SourceRange range) {
 }
 
 void Checker::addName(ValueId value, const std::string &name) {
+  if (build->discardFrom && value < *build->discardFrom)
+    return;
   std::vector<std::string> &names = build->function.values[value].names;
   if (std::find(names.begin(), names.end(), name) == names.end())
     names.push_back(name);
@@ -183,9 +185,17 @@ std::string Checker::show(const std::vector<std::string> &atoms) const {
 }
 
 std::string Checker::newSite(const char *what) {
+  if (build->discardFrom)
+    return frame->scope + "." + what;
   std::string path = frame->scope + "." + what + std::to_string(frame->sites++);
   unsigned use = build->siteUses[path]++;
   return use ? path + "'" + std::to_string(use) : path;
+}
+
+void Checker::decay(ValueId value) {
+  if (auto it = build->paramOf.find(value);
+      it != build->paramOf.end() && it->second < program.params.size() && !build->discardFrom)
+    program.params[it->second].decay = true;
 }
 
 //===----------------------------------------------------------------------===//
@@ -206,6 +216,9 @@ void Checker::statements(const ast::Body &body) {
       break;
     case ast::StmtKind::Repeat:
       repeat(stmt);
+      break;
+    case ast::StmtKind::If:
+      branch(stmt);
       break;
     case ast::StmtKind::Return: {
       frame->returned = true;
@@ -295,8 +308,8 @@ static void assigned(const ast::Body &body, std::vector<std::string> &out) {
       for (const ast::Name &name : stmt.targets)
         if (std::find(out.begin(), out.end(), name.text) == out.end())
           out.push_back(name.text);
-    if (stmt.kind == ast::StmtKind::Repeat)
-      assigned(stmt.body, out);
+    assigned(stmt.body, out);
+    assigned(stmt.otherwise, out);
   }
 }
 
@@ -397,6 +410,65 @@ void Checker::repeat(const ast::Stmt &stmt) {
   build->regions.back()->nodes.push_back(std::move(node));
 }
 
+std::map<std::string, Operand> Checker::branchBody(const ast::Body &body, bool taken) {
+  auto before = frame->locals;
+  std::vector<std::string> own;
+  bool outermost = !taken && !build->discardFrom;
+  Region scratch;
+  if (outermost) {
+    build->discardFrom = build->function.values.size();
+    build->regions.push_back(&scratch);
+    build->reads.emplace_back();
+  }
+  statements(body);
+  if (outermost) {
+    ValueId from = *build->discardFrom;
+    build->discardFrom.reset();
+    build->regions.pop_back();
+    build->reads.pop_back();
+    build->function.values.resize(from);
+    build->loopDims.erase(build->loopDims.lower_bound(from), build->loopDims.end());
+    build->iotaSize.erase(build->iotaSize.lower_bound(from), build->iotaSize.end());
+    build->paramOf.erase(build->paramOf.lower_bound(from), build->paramOf.end());
+  }
+  std::swap(before, frame->locals);
+  return before;
+}
+
+/// `if` on what is known at compile time: both bodies are checked, one is built.
+void Checker::branch(const ast::Stmt &stmt) {
+  const ast::Expr &e = *stmt.values[0];
+  Operand condition = eval(e);
+  const bool *truth =
+      condition.kind == Operand::Number ? std::get_if<bool>(&condition.number) : nullptr;
+  if (condition && !truth)
+    fail(e.range,
+         "`if` takes a truth value that is known at compile time, and this is " +
+             (condition.kind == Operand::Number ? "the number " + toString(condition.number)
+              : condition.kind == Operand::Tensor
+                  ? program.show(typeOf(condition.value))
+                  : std::to_string(condition.tuple.size()) + " values"),
+         condition.kind == Operand::Number
+             ? "compare: `x != 0`"
+             : "`where(condition, a, b)` chooses between values as the program runs");
+  if (!tick(stmt.range))
+    return;
+  bool first = !truth || *truth;
+  auto yes = branchBody(stmt.body, first);
+  auto no = branchBody(stmt.otherwise, !first);
+  if (frame->returned && frame->function) {
+    fail(stmt.range, "the body of an `if` cannot return",
+         "assign the value and return it after the `if`");
+    frame->returned = false;
+    frame->results.clear();
+  }
+  // A name that only one of them assigns ends with it: whether it is there must not depend on a
+  // hyperparameter.
+  for (auto &[name, value] : first ? yes : no)
+    if (frame->locals.count(name) || (yes.count(name) && no.count(name)))
+      frame->locals[name] = truth ? value : Operand();
+}
+
 /// Compares what a function returned with what it declares, and gives the
 /// results the declared order of dims.
 void Checker::finish(Frame &callee, const Instance &instance) {
@@ -468,6 +540,8 @@ Operand Checker::readParam(const InstanceRef &ref, uint32_t index, SourceRange r
                     "put the loop over " + quoted(param.type.dims[0].name) + " outside");
       home = level;
     }
+  if (build->discardFrom)
+    home = build->regions.size() - 1;
   Node node;
   node.op = Op::Param;
   node.results = {newValue(std::move(type), range)};
@@ -479,7 +553,8 @@ Operand Checker::readParam(const InstanceRef &ref, uint32_t index, SourceRange r
   build->regions[home]->nodes.push_back(std::move(node));
   build->reads[home][key] = value;
   build->paramOf[value] = index;
-  build->params.insert(index);
+  if (!build->discardFrom)
+    build->params.insert(index);
   addName(value, param.path);
   return Operand::of(value);
 }

@@ -471,9 +471,7 @@ Operand Checker::gather(ValueId table, ValueId ids, const std::string &dim, Sour
       if (!t.has(id.name))
         result.dims.push_back(id);
   }
-  if (auto it = build->paramOf.find(table);
-      it != build->paramOf.end() && it->second < program.params.size())
-    program.params[it->second].decay = true;
+  decay(table);
   Node &node = emit(Op::Gather, {table, ids}, result, range);
   node.dims = {dim};
   return Operand::of(resultOf(node));

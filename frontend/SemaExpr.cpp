@@ -219,9 +219,7 @@ Operand Checker::evalContract(const ast::Expr &e) {
     if (!isContracted(atom) && !type.has(atom.name))
       type.dims.push_back(atom);
   for (ValueId side : {*left, *right})
-    if (auto it = build->paramOf.find(side);
-        it != build->paramOf.end() && it->second < program.params.size())
-      program.params[it->second].decay = true;
+    decay(side);
   Node &node = emit(Op::Contract, {*left, *right}, std::move(type), e.range);
   node.dims = contracted;
   return Operand::of(resultOf(node));

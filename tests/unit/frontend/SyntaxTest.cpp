@@ -139,6 +139,13 @@ TEST(Parser, EveryConstructIsPrintedAndReadAgain) {
     repeat i in a {
       x = x + 1
     }
+    if c and a > 1 {
+      x = -x
+    } else {
+      if not c {
+        x = y
+      }
+    }
     p, q = x, y
     return p, sum(q)
   }
