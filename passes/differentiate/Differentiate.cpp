@@ -98,14 +98,24 @@ public:
       if (!type.hasDim(name))
         extra.push_back(name);
     g = reduce(b, loc, Reduction::Sum, g, extra);
-    Value &sum = gradients[v];
-    sum = sum ? binary<AddOp>(b, loc, sum, g) : g;
+    Sum &sum = gradients[v];
+    if (!sum.first)
+      sum.first = g;
+    else
+      sum.rest = sum.rest ? binary<AddOp>(b, loc, sum.rest, g) : g;
   }
 
   /// The gradient in the value's own type, or null when nothing reached it.
   Value get(Value v) {
     auto it = gradients.find(v);
-    return it == gradients.end() ? Value() : broadcastTo(b, v.getLoc(), it->second, tensorOf(v));
+    if (it == gradients.end())
+      return {};
+    auto &[first, rest] = it->second;
+    if (rest) {
+      first = binary<AddOp>(b, rest.getLoc(), first, rest);
+      rest = {};
+    }
+    return broadcastTo(b, v.getLoc(), first, tensorOf(v));
   }
   Value getOrZero(Value v) {
     Value g = get(v);
@@ -119,9 +129,16 @@ private:
   LogicalResult backward(Operation *op);
   LogicalResult backward(RepeatOp repeat);
 
+  /// A gradient's contributions. The first, that of the last use, is added at the end: where the
+  /// use is the residual connection around a block, those of the block meet before it, and if the
+  /// block is split their sum is reduced once.
+  struct Sum {
+    Value first, rest;
+  };
+
   OpBuilder &b;
   Activity &active;
-  llvm::DenseMap<Value, Value> gradients;
+  llvm::DenseMap<Value, Sum> gradients;
 };
 
 bool isScalarLike(Value v) {
