@@ -124,7 +124,7 @@ Status Comparison::race() {
                                    scalarsOf(program, o.seed, step, o.optimizer.rate()));
       if (!result) {
         progress.clear();
-        Error error = explainRange(result.error());
+        Error error = text ? text->explain(result.error()) : result.error();
         if (error.fault != Fault::User)
           error.message = fmt::format("plan {}: {}", c.plan, error.message);
         return error;

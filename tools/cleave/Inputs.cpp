@@ -291,59 +291,119 @@ Status saveWeights(Session &session, const std::string &path,
 // Text
 //===----------------------------------------------------------------------===//
 
+namespace {
+/// An input that text is made into.
+struct TextInput {
+  const char *name;
+  DType type = DType::I32;
+  size_t dims = 2; ///< [batch, seq] or [batch]
+};
+const std::vector<TextInput> ofRows = {{"tokens"}, {"labels"}, {"pos"}};
+const std::vector<TextInput> ofPairs = {
+    {"tokens"}, {"kind"}, {"valid", DType::I1}, {"labels"}, {"next", DType::I32, 1}};
+
+const TextInput *find(const std::vector<TextInput> &inputs, const std::string &name) {
+  auto found = std::find_if(inputs.begin(), inputs.end(),
+                            [&](const TextInput &input) { return input.name == name; });
+  return found == inputs.end() ? nullptr : &*found;
+}
+
+std::string names(const std::vector<TextInput> &inputs) {
+  std::string text;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    text += fmt::format("{}{}",
+                        i == 0                   ? ""
+                        : i + 1 == inputs.size() ? " and "
+                                                 : ", ",
+                        inputs[i].name);
+  return text;
+}
+} // namespace
+
 Result<TextSource> TextSource::open(const std::string &path, const Program &program,
                                     uint64_t seed) {
-  std::optional<std::vector<int64_t>> shape;
-  bool tokens = false, labels = false, pos = false;
-  for (const Argument &argument : program.arguments) {
-    if (argument.role != Argument::Role::Input)
-      continue;
-    bool *which = argument.name == "tokens"   ? &tokens
-                  : argument.name == "labels" ? &labels
-                  : argument.name == "pos"    ? &pos
-                                              : nullptr;
-    std::vector<int64_t> own = globalShape(argument.layout);
-    if (!which)
-      return Error{fmt::format("the input '{}' cannot be made from text: only tokens, labels and "
-                               "pos can",
-                               argument.name)};
-    if (argument.layout.dtype != DType::I32 || own.size() != 2 || (shape && *shape != own))
-      return Error{fmt::format("the input '{}' is {} {}; from text come rows of i32, [batch, seq]",
-                               argument.name, name(argument.layout.dtype), shapeText(own))};
-    *which = true;
-    shape = own;
-  }
-  if (!shape)
+  std::vector<const Argument *> inputs;
+  bool pairs = false;
+  for (const Argument &argument : program.arguments)
+    if (argument.role == Argument::Role::Input) {
+      inputs.push_back(&argument);
+      pairs |= find(ofPairs, argument.name) && !find(ofRows, argument.name);
+    }
+  if (inputs.empty())
     return Error{"the function takes no inputs: there is nothing that text could be for"};
-  auto data = TextData::open(path, (*shape)[1], seed);
-  if (!data)
-    return data.error();
-  TextSource source(std::move(*data));
-  source.rows = (*shape)[0];
-  source.tokens = tokens;
-  source.labels = labels;
-  source.pos = pos;
+  const std::vector<TextInput> &known = pairs ? ofPairs : ofRows;
+  TextSource source;
+  std::vector<int64_t> shape; // [batch, seq], as far as known
+  for (const Argument *argument : inputs) {
+    const TextInput *input = find(known, argument->name);
+    if (!input)
+      return Error{fmt::format(
+          "the input '{}' cannot be made from text: only {} can{}", argument->name, names(known),
+          pairs ? " with the pairs of sentences that the others ask for" : "")};
+    std::vector<int64_t> own = globalShape(argument->layout);
+    size_t shared = std::min(own.size(), shape.size());
+    if (argument->layout.dtype != input->type || own.size() != input->dims ||
+        !std::equal(own.begin(), own.begin() + static_cast<ptrdiff_t>(shared), shape.begin()))
+      return Error{fmt::format("the input '{}' is {} {}; from text comes {} {}{}", argument->name,
+                               name(argument->layout.dtype), shapeText(own), name(input->type),
+                               input->dims == 2 ? "[batch, seq]" : "[batch]",
+                               shape.empty() ? "" : ", with the sizes of the other inputs")};
+    if (own.size() > shape.size())
+      shape = own;
+    source.takes.insert(argument->name);
+  }
+  if (shape.size() < 2)
+    return Error{"the function takes no tokens: there is nothing that text could be for"};
+  source.rows = shape[0];
+  source.seq = shape[1];
+  auto opened = [&](auto data) -> Status {
+    if (!data)
+      return data.error();
+    source.data = std::move(*data);
+    return {};
+  };
+  Status status = pairs ? opened(SentencePairs::open(path, source.seq, seed))
+                        : opened(TextData::open(path, source.seq, seed));
+  if (!status)
+    return status.error();
   return source;
 }
 
 Inputs TextSource::step(uint32_t step) const {
-  TextBatch batch = data.batch(step, rows);
-  Inputs inputs;
-  if (tokens)
-    inputs.emplace("tokens", std::move(batch.tokens));
-  if (labels)
-    inputs.emplace("labels", std::move(batch.labels));
-  if (pos)
-    inputs.emplace("pos", std::move(batch.pos));
-  return inputs;
+  Inputs all;
+  if (const auto *pairs = std::get_if<SentencePairs>(&data)) {
+    PairBatch batch = pairs->batch(step, rows);
+    all = {{"tokens", std::move(batch.tokens)},
+           {"kind", std::move(batch.kind)},
+           {"valid", std::move(batch.valid)},
+           {"labels", std::move(batch.labels)},
+           {"next", std::move(batch.next)}};
+  } else if (const auto *text = std::get_if<TextData>(&data)) {
+    TextBatch batch = text->batch(step, rows);
+    all = {{"tokens", std::move(batch.tokens)},
+           {"labels", std::move(batch.labels)},
+           {"pos", std::move(batch.pos)}};
+  }
+  std::erase_if(all, [&](const auto &input) { return !takes.count(input.first); });
+  return all;
 }
 
-Error explainRange(Error error) {
+int64_t TextSource::size() const {
+  if (const auto *pairs = std::get_if<SentencePairs>(&data))
+    return pairs->size();
+  const auto *text = std::get_if<TextData>(&data);
+  return text ? text->size() : 0;
+}
+
+Error TextSource::explain(Error error) const {
   bool ids =
       error.message.find("input 'tokens' at") == 0 || error.message.find("input 'labels' at") == 0;
+  bool pairs = std::holds_alternative<SentencePairs>(data);
+  int64_t entries = pairs ? SentencePairs::vocabulary : 256;
   if (error.fault == Fault::User && ids)
-    error.message += "\n  hint: tokens of the tokenizer bytes are 0 to 255: the model's vocabulary "
-                     "must have 256 entries (`--set vocab=256`)";
+    error.message += fmt::format("\n  hint: tokens of the tokenizer bytes are 0 to 255{}: the "
+                                 "model's vocabulary must have {} entries (`--set vocab={}`)",
+                                 pairs ? ", and four special ones" : "", entries, entries);
   return error;
 }
 

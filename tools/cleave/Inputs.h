@@ -6,12 +6,15 @@
 
 #include "frontend/Checked.h"
 #include "runtime/data/Safetensors.h"
+#include "runtime/data/SentencePairs.h"
 #include "runtime/data/TextData.h"
 #include "runtime/executor/Session.h"
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <variant>
 
 namespace cleave::tool {
 
@@ -65,22 +68,23 @@ Result<WeightsReport> loadWeights(Session &session, const SafetensorsFile &file,
 Status saveWeights(Session &session, const std::string &path,
                    const std::map<std::string, std::string> &metadata);
 
-/// Rows of a text for the inputs tokens, labels and pos of a program.
+/// Text for the inputs of a program. Their names say what is made of it: rows for
+/// tokens, labels and pos; with one of kind, valid and next, masked pairs of sentences.
 class TextSource {
 public:
   static Result<TextSource> open(const std::string &path, const Program &program, uint64_t seed);
   Inputs step(uint32_t step) const;
-  int64_t tokensPerStep() const { return rows * data.sequence(); }
-  int64_t size() const { return data.size(); }
+  int64_t tokensPerStep() const { return rows * seq; }
+  int64_t size() const; ///< bytes
+
+  /// Adds to an error about a token's range what to do about it.
+  Error explain(Error error) const;
 
 private:
-  TextSource(TextData data) : data(std::move(data)) {}
-  TextData data;
-  int64_t rows = 0;
-  bool tokens = false, labels = false, pos = false;
+  TextSource() = default;
+  std::variant<std::monostate, TextData, SentencePairs> data;
+  int64_t rows = 0, seq = 0;
+  std::set<std::string> takes;
 };
-
-/// Adds to an error about a token's range what to do about it.
-Error explainRange(Error error);
 
 } // namespace cleave::tool

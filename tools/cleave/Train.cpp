@@ -197,7 +197,7 @@ Status Training::loop(Session &session, const TextSource &text, const Program &p
     auto result = session.run(program.name, text.step(static_cast<uint32_t>(step)),
                               scalarsOf(program, o.seed, step, rate));
     if (!result)
-      return explainRange(result.error());
+      return text.explain(result.error());
     // The first step pays for touching memory for the first time.
     if (step == 0 && o.steps > 1)
       session.resetProfile();

@@ -4,12 +4,15 @@
 //===----------------------------------------------------------------------===//
 #include "runtime/core/AtomicFile.h"
 #include "runtime/data/Safetensors.h"
+#include "runtime/data/SentencePairs.h"
 #include "runtime/data/TextData.h"
 
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <gtest/gtest.h>
+#include <map>
 #include <random>
 
 using namespace cleave;
@@ -245,4 +248,188 @@ TEST(TextData, RefusesFilesWithoutARow) {
   EXPECT_FALSE(TextData::open(path, 0, 0));
   std::filesystem::remove(path);
   EXPECT_FALSE(TextData::open(path, 4, 0));
+}
+
+//===----------------------------------------------------------------------===//
+// Pairs of sentences
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// A row as it was before it was masked, and what was done to it.
+struct Pair {
+  std::string parts[2];
+  int64_t bytes = 0, masked = 0, toMask = 0, kept = 0, changed = 0;
+  bool follows = false;
+};
+
+/// Reads a row, checking everything that holds for every row.
+Pair readPair(const PairBatch &batch, int64_t row) {
+  Pair pair;
+  const int64_t seq = batch.tokens.shape[1];
+  const int32_t *tokens = batch.tokens.as<int32_t>() + row * seq;
+  const int32_t *kind = batch.kind.as<int32_t>() + row * seq;
+  const int32_t *labels = batch.labels.as<int32_t>() + row * seq;
+  const char *valid = batch.valid.as<char>() + row * seq;
+  EXPECT_EQ(tokens[0], SentencePairs::cls);
+  int64_t length = 0, ends = 0;
+  for (int64_t i = 0; i < seq; ++i) {
+    length += valid[i];
+    EXPECT_EQ(valid[i], tokens[i] != SentencePairs::pad);
+    EXPECT_EQ(valid[i], i < length) << "padding comes last";
+    bool special = tokens[i] == SentencePairs::cls || tokens[i] == SentencePairs::sep;
+    EXPECT_EQ(kind[i], valid[i] && ends == 1 ? 1 : 0) << i;
+    if (special || !valid[i]) {
+      EXPECT_EQ(labels[i], SentencePairs::ignored) << "a special token is masked";
+      ends += tokens[i] == SentencePairs::sep;
+      continue;
+    }
+    ++pair.bytes;
+    bool masked = labels[i] != SentencePairs::ignored;
+    int32_t original = masked ? labels[i] : tokens[i];
+    EXPECT_TRUE(original >= 0 && original < 256) << original;
+    EXPECT_LT(ends, 2);
+    pair.parts[ends == 1] += static_cast<char>(original);
+    pair.masked += masked;
+    pair.toMask += tokens[i] == SentencePairs::mask;
+    pair.kept += masked && tokens[i] == original;
+    pair.changed += masked && tokens[i] != original && tokens[i] != SentencePairs::mask;
+    if (!masked)
+      EXPECT_LT(tokens[i], 256);
+  }
+  EXPECT_EQ(ends, 2);
+  EXPECT_FALSE(pair.parts[0].empty() || pair.parts[1].empty());
+  EXPECT_EQ(pair.masked,
+            std::max<int64_t>(1, std::llround(0.15 * static_cast<double>(pair.bytes))));
+  pair.follows = batch.next.as<int32_t>()[row] == 0;
+  return pair;
+}
+
+/// Within five standard deviations of a binomial distribution.
+void expectShare(int64_t found, int64_t of, double share, const char *what) {
+  double n = static_cast<double>(of);
+  EXPECT_NEAR(static_cast<double>(found), share * n, 5 * std::sqrt(n * share * (1 - share)))
+      << what;
+}
+
+/// Lines of different lengths, each with its number in it, so that all are different.
+std::string numbered(int lines) {
+  std::string text;
+  for (int i = 0; i < lines; ++i)
+    text += std::to_string(1000 + i) + std::string(static_cast<size_t>(i * 7 % 23), 'a') + "\n" +
+            (i % 5 == 0 ? "\n" : "");
+  return text;
+}
+} // namespace
+
+TEST(SentencePairs, HaveTheSharesOfThePaper) {
+  std::string path = temporary("pairs.txt"), text = numbered(500);
+  ASSERT_TRUE(writeFileAtomically(path, text));
+  auto data = SentencePairs::open(path, 61, 7);
+  ASSERT_TRUE(data) << data.error().message;
+  const int64_t rows = 4000;
+  PairBatch batch = data->batch(3, rows);
+  int64_t follow = 0, masked = 0, toMask = 0, kept = 0, changed = 0, full = 0;
+  for (int64_t row = 0; row < rows; ++row) {
+    Pair pair = readPair(batch, row);
+    if (HasFailure())
+      FAIL() << "row " << row;
+    follow += pair.follows;
+    masked += pair.masked;
+    toMask += pair.toMask;
+    kept += pair.kept;
+    changed += pair.changed;
+    full += pair.bytes == 61 - 3;
+    EXPECT_NE(text.find(pair.parts[0]), std::string::npos);
+    EXPECT_NE(text.find(pair.parts[1]), std::string::npos);
+  }
+  expectShare(follow, rows, 0.5, "pairs that follow");
+  expectShare(toMask, masked, 0.8, "[MASK]");
+  // A random byte is the token itself once in 256.
+  expectShare(kept, masked, 0.1 + 0.1 / 256, "kept");
+  expectShare(changed, masked, 0.1 - 0.1 / 256, "another byte");
+  EXPECT_GT(full, rows * 7 / 10) << "most rows are full";
+  EXPECT_LT(full, rows * 95 / 100) << "and some are short";
+  std::filesystem::remove(path);
+}
+
+/// With rows that hold all of the text nothing is cut off, and what follows is
+/// plain to see.
+TEST(SentencePairs, FollowInTheTextIfTheySaySo) {
+  std::string path = temporary("follow.txt");
+  std::string text = "first\nsecond one\n\nthe third\r\nfourth";
+  ASSERT_TRUE(writeFileAtomically(path, text));
+  auto data = SentencePairs::open(path, 80, 1);
+  ASSERT_TRUE(data) << data.error().message;
+  PairBatch batch = data->batch(0, 600);
+  std::map<std::pair<std::string, std::string>, int> seen[2];
+  for (int64_t row = 0; row < 600; ++row) {
+    Pair pair = readPair(batch, row);
+    ++seen[pair.follows][{pair.parts[0], pair.parts[1]}];
+  }
+  // Rows that are short on purpose are cut; all others are whole lines.
+  auto whole = [&](bool follows, const char *first, const char *second) {
+    return seen[follows][{first, second}];
+  };
+  EXPECT_GT(whole(true, "first", "second one\n\nthe third\r\nfourth"), 0);
+  EXPECT_GT(whole(true, "first\nsecond one", "the third\r\nfourth"), 0);
+  EXPECT_GT(whole(true, "the third", "fourth"), 0);
+  EXPECT_GT(whole(false, "the third", "first\nsecond one\n\nthe third\r\nfourth"), 0);
+  EXPECT_GT(whole(false, "first", "the third\r\nfourth"), 0);
+  EXPECT_GT(whole(false, "first\nsecond one", "fourth"), 0);
+  // Neither a part of the first nor what does follow it.
+  EXPECT_EQ(whole(false, "first", "second one\n\nthe third\r\nfourth"), 0);
+  EXPECT_EQ(whole(false, "the third", "fourth"), 0);
+  EXPECT_EQ(whole(false, "first\nsecond one", "the third\r\nfourth"), 0);
+  EXPECT_EQ(whole(false, "second one", "second one\n\nthe third\r\nfourth"), 0);
+  std::filesystem::remove(path);
+}
+
+TEST(SentencePairs, RowsDependOnSeedStepAndRowOnly) {
+  std::string path = temporary("rows.txt");
+  ASSERT_TRUE(writeFileAtomically(path, numbered(50)));
+  auto data = SentencePairs::open(path, 33, 5);
+  ASSERT_TRUE(data);
+  auto all = [](const PairBatch &b) {
+    return std::vector{b.tokens.data, b.kind.data, b.valid.data, b.labels.data, b.next.data};
+  };
+  auto large = all(data->batch(3, 9)), small = all(data->batch(3, 4));
+  EXPECT_EQ(large, all(SentencePairs::open(path, 33, 5)->batch(3, 9)));
+  for (size_t i = 0; i < large.size(); ++i)
+    EXPECT_TRUE(std::equal(small[i].begin(), small[i].end(), large[i].begin())) << i;
+  EXPECT_NE(all(data->batch(4, 9))[0], large[0]);
+  EXPECT_NE(all(SentencePairs::open(path, 33, 6)->batch(3, 9))[0], large[0]);
+  std::string first(large[0].begin(), large[0].begin() + 33 * 4);
+  EXPECT_NE(first, std::string(large[0].begin() + 33 * 4, large[0].begin() + 2 * 33 * 4));
+  std::filesystem::remove(path);
+}
+
+TEST(SentencePairs, ShortRowsAndLongLines) {
+  std::string path = temporary("long.txt");
+  ASSERT_TRUE(writeFileAtomically(path, std::string(3000000, 'a') + "\nb\n" +
+                                            std::string(2000000, 'c') + "\nd"));
+  for (int64_t seq : {5, 6, 8, 40}) {
+    auto data = SentencePairs::open(path, seq, 2);
+    ASSERT_TRUE(data);
+    EXPECT_EQ(data->sequence(), seq);
+    PairBatch batch = data->batch(0, 50);
+    for (int64_t row = 0; row < 50; ++row)
+      EXPECT_LE(readPair(batch, row).bytes, seq - 3);
+  }
+  std::filesystem::remove(path);
+}
+
+TEST(SentencePairs, RefusesTextsWithoutPairs) {
+  std::string path = temporary("none.txt");
+  auto message = [&](int64_t seq) { return SentencePairs::open(path, seq, 0).error().message; };
+  ASSERT_TRUE(writeFileAtomically(path, ""));
+  EXPECT_NE(message(16).find("has 0 lines"), std::string::npos) << message(16);
+  ASSERT_TRUE(writeFileAtomically(path, "one\n\n\r\ntwo\n"));
+  EXPECT_NE(message(16).find("has 2 lines that are not empty; pairs of sentences need at least 3"),
+            std::string::npos)
+      << message(16);
+  ASSERT_TRUE(writeFileAtomically(path, "one\ntwo\nthree"));
+  EXPECT_TRUE(SentencePairs::open(path, 5, 0));
+  EXPECT_NE(message(4).find("rows of 4 tokens"), std::string::npos) << message(4);
+  std::filesystem::remove(path);
+  EXPECT_FALSE(SentencePairs::open(path, 16, 0));
 }
