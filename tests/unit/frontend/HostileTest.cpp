@@ -76,7 +76,7 @@ TEST_P(Damaged, EachNumberHugeNegativeOrReal) {
         expectVerdict(text.substr(0, token.begin) + number + text.substr(token.end));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Damaged, testing::Values("gpt2", "llama", "mlp"),
+INSTANTIATE_TEST_SUITE_P(All, Damaged, testing::Values("bert", "gpt2", "llama", "mlp", "pythia"),
                          [](const auto &info) { return std::string(info.param); });
 
 TEST(Hostile, NestingOfAHundredThousand) {

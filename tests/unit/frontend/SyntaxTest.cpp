@@ -201,7 +201,7 @@ TEST_P(Models, PrintingIsAFixedPointAndMeansTheSame) {
   EXPECT_EQ(withoutPlaces(*one), withoutPlaces(*other));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Models, testing::Values("gpt2", "llama", "mlp"),
+INSTANTIATE_TEST_SUITE_P(All, Models, testing::Values("bert", "gpt2", "llama", "mlp", "pythia"),
                          [](const auto &info) { return std::string(info.param); });
 
 } // namespace

@@ -26,7 +26,8 @@ ninja -C "$build" -j2 cleave_frontend_tests mutate-frontend >/dev/null
 rm -f "$build"/frontend-*.profraw
 LLVM_PROFILE_FILE="$build/frontend-tests.profraw" "$build/bin/cleave_frontend_tests" --gtest_brief=1
 LLVM_PROFILE_FILE="$build/frontend-mutations.profraw" "$build/bin/mutate-frontend" --count "$count" \
-  "$source"/models/gpt2.cleave "$source"/models/llama.cleave "$source"/models/mlp.cleave \
+  "$source"/models/bert.cleave "$source"/models/gpt2.cleave "$source"/models/llama.cleave \
+  "$source"/models/mlp.cleave "$source"/models/pythia.cleave \
   "$source"/tests/unit/frontend/everything.cleave
 "$profdata" merge -o "$build/frontend.profdata" "$build"/frontend-*.profraw
 "$cov" report "$build/bin/cleave_frontend_tests" -object "$build/bin/mutate-frontend" \
