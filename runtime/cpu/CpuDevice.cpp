@@ -74,8 +74,15 @@ Status CpuDevice::launch(const KernelCall &call, int64_t extent, int64_t grain) 
 }
 
 Status CpuDevice::gemm(const GemmStep &step, const char *a, const char *b, char *c,
-                       const KernelCall &epilogue, char *sums) {
-  cpuGemm(step, a, b, c, epilogue, workers, bestKernels(), sums);
+                       const KernelCall &epilogue, char *sums, const char *packedB) {
+  cpuGemm(step, a, b, c, epilogue, workers, bestKernels(), sums, packedB);
+  return {};
+}
+
+int64_t CpuDevice::packedBytes(const GemmStep &step) const { return cleave::packedBytes(step); }
+
+Status CpuDevice::packB(const GemmStep &step, const char *b, char *to) {
+  cleave::packB(step, b, to, workers);
   return {};
 }
 

@@ -28,7 +28,9 @@ public:
   Status toHost(void *to, const char *from, int64_t bytes) override;
   Status launch(const KernelCall &call, int64_t extent, int64_t grain) override;
   Status gemm(const GemmStep &step, const char *a, const char *b, char *c,
-              const KernelCall &epilogue, char *sums) override;
+              const KernelCall &epilogue, char *sums, const char *packedB) override;
+  int64_t packedBytes(const GemmStep &step) const override;
+  Status packB(const GemmStep &step, const char *b, char *to) override;
   Status copy(char *to, const char *from, int64_t bytes) override;
   Status fill(char *to, uint8_t value, int64_t bytes) override;
   Status collective(Communicator &communicator, const CollectiveStep &step, const char *in,

@@ -92,6 +92,58 @@ const GemmKernels &bestKernels() {
 /// Few columns: the product is done as C' = B' * A'.
 static bool isTurned(const GemmStep &s) { return s.m > mostFewRows; }
 
+/// Equal parts of `extent` of at most `most`.
+static int64_t evenPart(int64_t extent, int64_t most, int64_t multiple) {
+  return roundUp(ceilDiv(extent, ceilDiv(extent, most)), multiple);
+}
+/// Equal parts of the sum; by its length only, so that its order is, too.
+template <typename T> static int64_t depthPart(const GemmStep &s) {
+  return evenPart(s.k, 4096 / int64_t{sizeof(T)}, 8);
+}
+
+//===----------------------------------------------------------------------===//
+// B packed ahead: for each part of the sum all panels, one after another.
+//===----------------------------------------------------------------------===//
+
+/// Elements that one step of the sum takes.
+template <typename T> static int64_t packedCols(const GemmStep &s, const GemmKernel<T> &kernel) {
+  return roundUp(s.n, kernel.tileCols);
+}
+
+int64_t packedBytes(const GemmStep &s, const GemmKernels &kernels) {
+  Method method = methodOf(s);
+  if (s.batch != 1 || s.m <= 0 || s.n <= 0 || s.k <= 0 || s.sums != GemmStep::Sums::None ||
+      method == Method::InPlace || (method == Method::Streamed && isTurned(s)))
+    return 0;
+  return s.k * byteSize(s.dtype) *
+         (s.dtype == DType::F32 ? packedCols(s, kernels.f32) : packedCols(s, kernels.f64));
+}
+
+template <typename T>
+static void packWhole(const GemmStep &s, const T *b, T *to, ThreadTeam &team,
+                      const GemmKernel<T> &kernel) {
+  const int64_t depth = depthPart<T>(s), panels = packedCols(s, kernel) / kernel.tileCols;
+  for (int64_t q = 0; q < s.k; q += depth) {
+    const int64_t deep = std::min(depth, s.k - q);
+    team.parallelFor(0, panels, 8, [&](int64_t from, int64_t end) {
+      int64_t first = from * kernel.tileCols, last = std::min(s.n, end * kernel.tileCols);
+      kernel.packB(b + (s.transB ? first * s.ldb + q : q * s.ldb + first), s.transB ? s.ldb : 1,
+                   s.transB ? 1 : s.ldb, last - first, deep,
+                   to + q * packedCols(s, kernel) + first * deep);
+    });
+  }
+}
+
+void packB(const GemmStep &step, const char *b, char *to, ThreadTeam &team,
+           const GemmKernels &kernels) {
+  if (step.dtype == DType::F32)
+    packWhole(step, reinterpret_cast<const float *>(b), reinterpret_cast<float *>(to), team,
+              kernels.f32);
+  else
+    packWhole(step, reinterpret_cast<const double *>(b), reinterpret_cast<double *>(to), team,
+              kernels.f64);
+}
+
 //===----------------------------------------------------------------------===//
 // Tiling
 //===----------------------------------------------------------------------===//
@@ -176,9 +228,10 @@ struct Tile {
 
 template <typename T> class Product {
 public:
-  Product(const GemmStep &step, const T *a, const T *b, T *c, const KernelCall &epilogue,
-          const GemmKernel<T> &kernel, T *sums)
-      : s(step), a(a), b(b), c(c), sums(sums), epilogue(epilogue),
+  /// `packedB`: the whole of B as `packB` makes it, or null.
+  Product(const GemmStep &step, const T *a, const T *b, const T *packedB, T *c,
+          const KernelCall &epilogue, const GemmKernel<T> &kernel, T *sums)
+      : s(step), a(a), b(b), packedB(packedB), c(c), sums(sums), epilogue(epilogue),
         finish(reinterpret_cast<EpilogueFunction>(epilogue.kernel)), kernel(kernel),
         method(methodOf(step)) {}
 
@@ -230,7 +283,7 @@ public:
   /// All workers on one packed product: A is packed once for all of them, B by who needs it.
   void together(ThreadTeam &team) const {
     constexpr int64_t width = sizeof(T);
-    const int64_t depth = depthPart();
+    const int64_t depth = depthPart<T>(s);
     // A's part lies in the last-level cache.
     const int64_t mostRows = std::max(kernel.tileRows, (int64_t{8} << 20) / (depth * width));
     const int64_t rowPart = evenPart(s.m, mostRows, kernel.tileRows);
@@ -266,19 +319,20 @@ public:
         // Tiles of the same columns follow one another: who takes two packs B once.
         std::atomic<int64_t> next{0};
         team.parallelFor(0, team.size(), 1, [&](int64_t, int64_t) {
-          auto *right = reinterpret_cast<T *>(scratch.get(colPart * depth * width));
+          T *right =
+              packedB ? nullptr : reinterpret_cast<T *>(scratch.get(colPart * depth * width));
           int64_t packed = -1;
           for (int64_t tile;
                (tile = next.fetch_add(1, std::memory_order_relaxed)) < colTiles * rowCount;) {
             int64_t column = tile / rowCount, j = column * colPart;
             int64_t cols = std::min(colPart, s.n - j), r = tile % rowCount * tileRows;
-            if (column != packed)
+            if (column != packed && !packedB)
               kernel.packB(b + (s.transB ? j * s.ldb + q : q * s.ldb + j), s.transB ? s.ldb : 1,
                            s.transB ? 1 : s.ldb, cols, deep, right);
             packed = column;
             if (sumsB && i + r == 0) // of each column once
               kernel.sumB(right, cols, deep, sums + j, q > 0);
-            multiplyPieces(left + r * deep, right,
+            multiplyPieces(left + r * deep, packedB ? packedAt(q, j, deep) : right,
                            {0, i + r, j, std::min(tileRows, rows - r), cols}, deep,
                            s.accumulate || q > 0, q + deep == s.k);
           }
@@ -287,13 +341,42 @@ public:
     }
   }
 
-private:
-  /// Equal parts of `extent` of at most `most`.
-  static int64_t evenPart(int64_t extent, int64_t most, int64_t multiple) {
-    return roundUp(ceilDiv(extent, ceilDiv(extent, most)), multiple);
+  /// Few rows, and B packed ahead.
+  bool isFewPacked() const { return packedB && method == Method::Streamed; }
+  /// Each panel of B is read once, in the order in which it lies.
+  void fewPacked(ThreadTeam &team, int workers) const {
+    const int64_t depth = depthPart<T>(s);
+    const T *x = a;
+    if (s.transA) {
+      T *copy = reinterpret_cast<T *>(scratch.get(s.m * s.k * int64_t{sizeof(T)}));
+      for (int64_t q = 0; q < s.k; ++q)
+        for (int64_t r = 0; r < s.m; ++r)
+          copy[r * s.k + q] = a[q * s.lda + r];
+      x = copy;
+    }
+    const int64_t ldx = s.transA ? s.k : s.lda;
+    auto panels = [&](int64_t from, int64_t end) {
+      const int64_t j = from * kernel.tileCols;
+      const int64_t cols = std::min(s.n, end * kernel.tileCols) - j;
+      for (int64_t q = 0; q < s.k; q += depth) {
+        const int64_t deep = std::min(depth, s.k - q);
+        kernel.fewPacked(s.m, x + q, ldx, packedAt(q, j, deep), cols, deep, c + j, s.ldc,
+                         s.accumulate || q > 0);
+      }
+      finished(0, 0, s.m, j, cols);
+    };
+    const int64_t count = ceilDiv(s.n, kernel.tileCols);
+    if (workers == 1)
+      return panels(0, count);
+    // Some 200 KB of B to each worker at a time.
+    team.parallelFor(0, count, ceilDiv(50'000, s.k * kernel.tileCols), panels);
   }
-  /// Equal parts of the sum; by its length only, so that its order is, too.
-  int64_t depthPart() const { return evenPart(s.k, 4096 / int64_t{sizeof(T)}, 8); }
+
+private:
+  /// The panels of B from column j on, a panel's first one, in the sum from q on.
+  const T *packedAt(int64_t q, int64_t j, int64_t deep) const {
+    return packedB + q * packedCols(s, kernel) + j * deep;
+  }
   /// B's part lies in a third of the second-level cache.
   int64_t columnPart(int64_t cols, int64_t depth) const {
     int64_t most =
@@ -360,27 +443,29 @@ private:
 
   void packed(const Tile &tile, const T *tileA, const T *tileB) const {
     constexpr int64_t width = sizeof(T);
-    const int64_t depth = depthPart();
+    const int64_t depth = depthPart<T>(s);
     // A's part lies in the last-level cache; the panel of it that is being used passes
     // through the first.
     const int64_t mostRows = std::max(kernel.tileRows, (int64_t{3} << 20) / (depth * width));
     const int64_t rowPart = evenPart(tile.rows, mostRows, kernel.tileRows);
     const int64_t colPart = columnPart(tile.cols, depth);
     const int64_t bytesA = roundUp(rowPart * depth * width, 4096);
-    char *memory = scratch.get(bytesA + colPart * depth * width);
-    T *packedA = reinterpret_cast<T *>(memory), *packedB = reinterpret_cast<T *>(memory + bytesA);
+    char *memory = scratch.get(bytesA + (packedB ? 0 : colPart * depth * width));
+    T *left = reinterpret_cast<T *>(memory), *right = reinterpret_cast<T *>(memory + bytesA);
     for (int64_t i = 0; i < tile.rows; i += rowPart) {
       int64_t rows = std::min(rowPart, tile.rows - i);
       for (int64_t q = 0; q < s.k; q += depth) {
         int64_t deep = std::min(depth, s.k - q);
         kernel.packA(tileA + (s.transA ? q * s.lda + i : i * s.lda + q), s.transA ? 1 : s.lda,
-                     s.transA ? s.lda : 1, rows, deep, packedA);
+                     s.transA ? s.lda : 1, rows, deep, left);
         for (int64_t j = 0; j < tile.cols; j += colPart) {
           int64_t cols = std::min(colPart, tile.cols - j);
-          kernel.packB(tileB + (s.transB ? j * s.ldb + q : q * s.ldb + j), s.transB ? s.ldb : 1,
-                       s.transB ? 1 : s.ldb, cols, deep, packedB);
-          multiplyPieces(packedA, packedB, {tile.batch, tile.row + i, tile.col + j, rows, cols},
-                         deep, s.accumulate || q > 0, q + deep == s.k);
+          if (!packedB)
+            kernel.packB(tileB + (s.transB ? j * s.ldb + q : q * s.ldb + j), s.transB ? s.ldb : 1,
+                         s.transB ? 1 : s.ldb, cols, deep, right);
+          multiplyPieces(left, packedB ? packedAt(q, tile.col + j, deep) : right,
+                         {tile.batch, tile.row + i, tile.col + j, rows, cols}, deep,
+                         s.accumulate || q > 0, q + deep == s.k);
         }
       }
     }
@@ -406,7 +491,7 @@ private:
   static thread_local KeptA keptA;
 
   const GemmStep &s;
-  const T *const a, *const b;
+  const T *const a, *const b, *const packedB;
   T *const c, *const sums;
   const KernelCall &epilogue;
   const EpilogueFunction finish;
@@ -420,9 +505,10 @@ template <typename T> thread_local Product<T>::KeptA Product<T>::keptA;
 } // namespace
 
 template <typename T>
-static void runTiles(const GemmStep &s, const T *a, const T *b, T *c, const KernelCall &epilogue,
-                     ThreadTeam &team, const GemmKernel<T> &kernel, T *sums) {
-  Product<T> product(s, a, b, c, epilogue, kernel, sums);
+static void runTiles(const GemmStep &s, const T *a, const T *b, const T *packedB, T *c,
+                     const KernelCall &epilogue, ThreadTeam &team, const GemmKernel<T> &kernel,
+                     T *sums) {
+  Product<T> product(s, a, b, packedB, c, epilogue, kernel, sums);
   if (s.m > 0 && s.n > 0 && product.isShared())
     return product.together(team);
   product.sumApart();
@@ -431,6 +517,8 @@ static void runTiles(const GemmStep &s, const T *a, const T *b, T *c, const Kern
   // Less than a few microseconds: nobody else would come in time.
   double work = double(s.batch) * double(s.m) * double(s.n) * double(std::max<int64_t>(1, s.k));
   int workers = work < 50'000 ? 1 : team.size();
+  if (product.isFewPacked())
+    return product.fewPacked(team, workers);
   GemmTiling tiling = chooseTiling(s, workers);
   int64_t rowTiles = ceilDiv(s.m, tiling.rows), colTiles = ceilDiv(s.n, tiling.cols);
   int64_t tiles = s.batch * rowTiles * colTiles;
@@ -459,22 +547,18 @@ static void runTiles(const GemmStep &s, const T *a, const T *b, T *c, const Kern
 }
 
 void cpuGemm(const GemmStep &step, const char *a, const char *b, char *c,
-             const KernelCall &epilogue, ThreadTeam &team, const GemmKernels &kernels, char *sums) {
+             const KernelCall &epilogue, ThreadTeam &team, const GemmKernels &kernels, char *sums,
+             const char *packedB) {
   if (step.batch <= 0)
     return;
   if (step.dtype == DType::F32)
     runTiles(step, reinterpret_cast<const float *>(a), reinterpret_cast<const float *>(b),
-             reinterpret_cast<float *>(c), epilogue, team, kernels.f32,
-             reinterpret_cast<float *>(sums));
+             reinterpret_cast<const float *>(packedB), reinterpret_cast<float *>(c), epilogue, team,
+             kernels.f32, reinterpret_cast<float *>(sums));
   else
     runTiles(step, reinterpret_cast<const double *>(a), reinterpret_cast<const double *>(b),
-             reinterpret_cast<double *>(c), epilogue, team, kernels.f64,
-             reinterpret_cast<double *>(sums));
-}
-
-void cpuGemm(const GemmStep &step, const char *a, const char *b, char *c,
-             const KernelCall &epilogue, ThreadTeam &team) {
-  cpuGemm(step, a, b, c, epilogue, team, bestKernels());
+             reinterpret_cast<const double *>(packedB), reinterpret_cast<double *>(c), epilogue,
+             team, kernels.f64, reinterpret_cast<double *>(sums));
 }
 
 } // namespace cleave

@@ -27,16 +27,23 @@ GemmTiling chooseTiling(const GemmStep &step, int workers);
 /// The kernels that this processor runs best.
 const GemmKernels &bestKernels();
 
-/// See GemmStep. The pointers are at the step's offsets already. The order of
-/// each element's sum depends on the step's sizes and the processor only: the
-/// bits are the same for any number of workers. Throws std::bad_alloc.
+/// See GemmStep. The pointers are at the step's offsets already. `kernels` must be some
+/// that this processor runs. `sums`: at GemmStep::sumsTo. `packedB`: what `packB` made of B with
+/// the same kernels, which is read instead, or null. The order of each element's sum depends on the
+/// step's sizes, the kernels, and, with few rows, on whether B is packed; never on the number of
+/// workers. Throws std::bad_alloc.
 void cpuGemm(const GemmStep &step, const char *a, const char *b, char *c,
-             const KernelCall &epilogue, ThreadTeam &team);
+             const KernelCall &epilogue, ThreadTeam &team,
+             const GemmKernels &kernels = bestKernels(), char *sums = nullptr,
+             const char *packedB = nullptr);
 
-/// The same with kernels of the caller's choice; this processor must run them.
-void cpuGemm(const GemmStep &step, const char *a, const char *b, char *c,
-             const KernelCall &epilogue, ThreadTeam &team, const GemmKernels &kernels,
-             char *sums = nullptr);
+/// The size of a copy of B that is packed once for many products; 0: this product would not
+/// gain from one. Depends on B's form only where it is not 0: products with other numbers of
+/// rows may share the copy.
+int64_t packedBytes(const GemmStep &step, const GemmKernels &kernels = bestKernels());
+/// Writes that copy. `to` is aligned to 64 bytes.
+void packB(const GemmStep &step, const char *b, char *to, ThreadTeam &team,
+           const GemmKernels &kernels = bestKernels());
 
 /// A way to do a product, and why it does not apply to one (empty: it does).
 struct GemmCandidate {

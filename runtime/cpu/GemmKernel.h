@@ -45,6 +45,11 @@ template <typename T> struct GemmKernel {
   /// only, and on its distance from the end of n.
   void (*fewRows)(int64_t rows, const T *x, int64_t ldx, const T *b, int64_t ldb, bool acrossRows,
                   int64_t n, int64_t depth, T *y, int64_t ldy);
+
+  /// y (+)= x * B for x of 1 to mostFewRows rows as it is stored, B packed. The sums are as
+  /// those of `multiply`.
+  void (*fewPacked)(int64_t rows, const T *x, int64_t ldx, const T *b, int64_t n, int64_t depth,
+                    T *y, int64_t ldy, bool add);
 };
 
 struct GemmKernels {

@@ -308,9 +308,74 @@ template <typename V> struct GemmKernelImpl {
                  ldy);
   }
 
+  //===--- few rows, packed B --------------------------------------------===//
+
+  /// Several panels at once: memory is read faster from several places.
+  template <int rows, int panels>
+  static void strips(const T *x, int64_t ldx, const T *b, int64_t depth, T *y, int64_t ldy,
+                     bool add) {
+    Vector sum[rows][panels * V::vectors];
+    for (int r = 0; r < rows; ++r)
+      for (int j = 0; j < panels * V::vectors; ++j)
+        sum[r][j] = V::zero();
+    for (int64_t q = 0; q < depth; ++q) {
+      Vector right[panels * V::vectors];
+      for (int p = 0; p < panels; ++p)
+        for (int j = 0; j < V::vectors; ++j) {
+          const T *from = b + p * tileCols * depth + q * tileCols + j * lanes;
+          right[p * V::vectors + j] = V::load(from);
+          __builtin_prefetch(from + 4096 / int64_t(sizeof(T)));
+        }
+      for (int r = 0; r < rows; ++r) {
+        Vector left = V::broadcast(x[r * ldx + q]);
+        for (int j = 0; j < panels * V::vectors; ++j)
+          sum[r][j] = V::fma(left, right[j], sum[r][j]);
+      }
+    }
+    for (int r = 0; r < rows; ++r)
+      for (int j = 0; j < panels * V::vectors; ++j) {
+        T *to = y + r * ldy + j * lanes;
+        V::store(to, add ? V::load(to) + sum[r][j] : sum[r][j]);
+      }
+  }
+
+  template <int rows>
+  static bool fewPackedOf(int64_t wanted, const T *x, int64_t ldx, const T *b, int64_t n,
+                          int64_t depth, T *y, int64_t ldy, bool add) {
+    if (wanted != rows)
+      return false;
+    constexpr int some = V::sums / V::vectors / rows;
+    constexpr int panels = some > 4 ? 4 : some < 1 ? 1 : some;
+    int64_t j = 0;
+    for (; j + panels * tileCols <= n; j += panels * tileCols)
+      strips<rows, panels>(x, ldx, b + j * depth, depth, y + j, ldy, add);
+    for (; j + tileCols <= n; j += tileCols)
+      strips<rows, 1>(x, ldx, b + j * depth, depth, y + j, ldy, add);
+    if (j == n)
+      return true;
+    T edge[rows * tileCols];
+    strips<rows, 1>(x, ldx, b + j * depth, depth, edge, tileCols, false);
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t s = 0; s < n - j; ++s) {
+        T &to = y[r * ldy + j + s];
+        to = add ? to + edge[r * tileCols + s] : edge[r * tileCols + s];
+      }
+    return true;
+  }
+  template <size_t... i>
+  static void fewPackedAmong(std::index_sequence<i...>, int64_t rows, const T *x, int64_t ldx,
+                             const T *b, int64_t n, int64_t depth, T *y, int64_t ldy, bool add) {
+    (void)(fewPackedOf<int(i) + 1>(rows, x, ldx, b, n, depth, y, ldy, add) || ...);
+  }
+  static void fewPacked(int64_t rows, const T *x, int64_t ldx, const T *b, int64_t n, int64_t depth,
+                        T *y, int64_t ldy, bool add) {
+    fewPackedAmong(std::make_index_sequence<mostFewRows>(), rows, x, ldx, b, n, depth, y, ldy, add);
+  }
+
   static constexpr GemmKernel<T> kernel{
       tileRows,       tileCols,       &pack<tileRows, 1>, &pack<tileCols, lanes>,
-      &sum<tileRows>, &sum<tileCols>, &multiply,          &fewRows};
+      &sum<tileRows>, &sum<tileCols>, &multiply,          &fewRows,
+      &fewPacked};
 };
 
 #undef CLEAVE_INLINE

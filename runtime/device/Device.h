@@ -90,9 +90,15 @@ public:
   /// Runs outer iterations [0, extent) of generated code.
   virtual Status launch(const KernelCall &call, int64_t extent, int64_t grain) = 0;
 
-  /// See GemmStep. `epilogue.kernel` is null when there is none, and so is `sums`.
+  /// See GemmStep. `epilogue.kernel` is null when there is none, and so is `sums`. `packedB`: what
+  /// `packB` made of B as it is now, or null.
   virtual Status gemm(const GemmStep &step, const char *a, const char *b, char *c,
-                      const KernelCall &epilogue, char *sums) = 0;
+                      const KernelCall &epilogue, char *sums, const char *packedB) = 0;
+
+  /// The bytes of a copy of B in a form that `gemm` reads faster, for a B that many calls read;
+  /// 0: there is none for this product. Products that differ in `m` only may share a copy.
+  virtual int64_t packedBytes(const GemmStep &step) const = 0;
+  virtual Status packB(const GemmStep &step, const char *b, char *to) = 0;
 
   virtual Status copy(char *to, const char *from, int64_t bytes) = 0; ///< may overlap
   virtual Status fill(char *to, uint8_t value, int64_t bytes) = 0;

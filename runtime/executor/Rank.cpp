@@ -87,6 +87,7 @@ Status Rank::initialise(const Argument &argument, uint64_t seed) {
   if (!spec)
     return Error{fmt::format("'{}': {}", argument.name, spec.error().message)};
   char *local = persistent.find(argument.name)->second->data();
+  hasChanged(argument);
   if (device->hostVisible()) {
     fillInitial(*spec, seed, argument.name, argument.layout, position, local, device->team());
     return {};
@@ -98,6 +99,7 @@ Status Rank::initialise(const Argument &argument, uint64_t seed) {
 }
 
 Status Rank::store(const Argument &argument, const char *global) {
+  hasChanged(argument);
   return storeInto(persistent.find(argument.name)->second->data(), argument.layout, global);
 }
 
@@ -206,8 +208,49 @@ Status Rank::prepare(size_t number) {
     prepared.steps.push_back(resolved);
     prepared.profile.emplace_back();
   }
+  if (options.packWeights)
+    if (auto status = preparePacked(number); !status)
+      return status;
   prepared.ready = true;
   return {};
+}
+
+Status Rank::preparePacked(size_t number) {
+  const Program &program = executable.programs[number];
+  auto bytes = [&](const GemmStep &step) { return device->packedBytes(step); };
+  for (const PackDecision &decision : decidePacking(executable, program, bytes)) {
+    if (!decision.reason.empty())
+      continue;
+    auto step = static_cast<size_t>(decision.step);
+    Resolved &resolved = programs[number].steps[step];
+    Packed &weight = packed[decision.weight];
+    if (!weight.copy) {
+      auto copy = allocateFor("the packed '" + decision.weight.param + "'", decision.bytes);
+      if (!copy)
+        return copy.error();
+      weight = {std::move(*copy), &std::get<GemmStep>(program.steps[step].action), resolved.b};
+    }
+    resolved.packedB = weight.copy->data();
+    programs[number].packed.push_back(&weight);
+  }
+  return {};
+}
+
+Status Rank::refreshPacked(const Prepared &program) {
+  for (Packed *weight : program.packed) {
+    if (weight->current)
+      continue;
+    if (auto status = device->packB(*weight->step, weight->b, weight->copy->data()); !status)
+      return status;
+    weight->current = true;
+  }
+  return {};
+}
+
+void Rank::hasChanged(const Argument &argument) {
+  for (auto &[weight, copy] : packed)
+    if (weight.param == argument.name)
+      copy.current = false;
 }
 
 Status Rank::injectFault() {
@@ -230,7 +273,8 @@ Status Rank::execute(const Program &program, const Step &step, const Resolved &r
   if (auto *s = std::get_if<KernelStep>(&step.action))
     return device->launch(resolved.call, s->extent, s->grain);
   if (auto *s = std::get_if<GemmStep>(&step.action))
-    return device->gemm(*s, resolved.a, resolved.b, resolved.c, resolved.call, resolved.sums);
+    return device->gemm(*s, resolved.a, resolved.b, resolved.c, resolved.call, resolved.sums,
+                        resolved.packedB);
   if (auto *s = std::get_if<CopyStep>(&step.action))
     return device->copy(resolved.c, resolved.a, s->bytes);
   if (auto *s = std::get_if<FillStep>(&step.action))
@@ -276,6 +320,8 @@ Status Rank::run(size_t number, const std::vector<const char *> &inputs) {
         if (auto status = device->fill(result->data(), nan, result->bytes()); !status)
           return status;
   }
+  if (auto status = refreshPacked(prepared); !status)
+    return status;
   using Clock = std::chrono::steady_clock;
   auto seconds = [](Clock::duration d) { return std::chrono::duration<double>(d).count(); };
   for (size_t i = 0; i < program.steps.size(); ++i) {
@@ -351,6 +397,8 @@ MemoryReport Rank::memory() const {
       if (isPersistent(argument) && seen.emplace(argument.name, &argument).second)
         (argument.role == Argument::Role::Param ? report.params : report.states) +=
             argument.localBytes;
+  for (const auto &[weight, copy] : packed)
+    report.packed += copy.copy->bytes();
   for (const Prepared &prepared : programs) {
     for (const auto &buffer : prepared.inputs)
       report.inputs += buffer ? buffer->bytes() : 0;

@@ -6,6 +6,7 @@
 
 #include "runtime/core/Shard.h"
 #include "runtime/device/Device.h"
+#include "runtime/executor/PackedWeights.h"
 #include "runtime/executor/Session.h"
 
 #include <functional>
@@ -49,12 +50,20 @@ public:
 private:
   struct Resolved {
     char *a = nullptr, *b = nullptr, *c = nullptr, *sums = nullptr;
+    const char *packedB = nullptr;
     KernelCall call;
+  };
+  struct Packed {
+    std::unique_ptr<DeviceBuffer> copy;
+    const GemmStep *step = nullptr; ///< one of those that read it
+    const char *b = nullptr;
+    bool current = false; ///< the param has not been set since
   };
   struct Prepared {
     bool ready = false;
     std::vector<std::unique_ptr<DeviceBuffer>> inputs, results; ///< by index; null: elsewhere
     std::vector<Resolved> steps;
+    std::vector<Packed *> packed; ///< what its steps read
     std::vector<char *> pointers; ///< of all kernel calls, one after another
     std::vector<int64_t> scalars;
     std::vector<StepProfile> profile;
@@ -66,6 +75,11 @@ private:
   char *at(size_t program, const BufferRef &ref) const;
   Status storeInto(char *local, const TensorLayout &layout, const char *global);
   Status loadFrom(const char *local, const TensorLayout &layout, char *global);
+  /// Allocates the copies of weights that the program's products read.
+  Status preparePacked(size_t program);
+  /// Packs those whose params have been set since the last time.
+  Status refreshPacked(const Prepared &program);
+  void hasChanged(const Argument &argument);
   Status execute(const Program &program, const Step &step, const Resolved &resolved);
   Status injectFault();
 
@@ -77,6 +91,7 @@ private:
   std::unique_ptr<Device> device;
   std::unique_ptr<DeviceBuffer> arena;
   std::map<std::string, std::unique_ptr<DeviceBuffer>, std::less<>> persistent;
+  std::map<PackedWeight, Packed> packed;
   std::vector<Prepared> programs;
   std::vector<StepEvent> timeline;
   std::map<int32_t, std::unique_ptr<DeviceEvent>> begun; ///< collectives under way, by step

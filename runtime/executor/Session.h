@@ -39,6 +39,9 @@ struct SessionOptions {
   /// Fill the arena and the results with NaN before each run. Also switched on
   /// by CLEAVE_POISON=1.
   bool poison = false;
+  /// Keep packed copies of weights that no program changes (see PackedWeights.h). Off: less
+  /// memory, slower.
+  bool packWeights = true;
   /// Keep the time of each step.
   bool profile = false;
   /// With `profile`: keep also when each step ran, up to `mostEvents` of each rank.
@@ -82,9 +85,10 @@ inline constexpr int64_t mostEvents = 2'000'000;
 struct MemoryReport {
   int64_t arena = 0;
   int64_t params = 0, states = 0, inputs = 0, results = 0; ///< persistent
+  int64_t packed = 0;                                      ///< copies of weights, persistent too
   int64_t resident = 0, peakResident = 0;                  ///< the process, all ranks
 
-  int64_t persistent() const { return params + states + inputs + results; }
+  int64_t persistent() const { return params + states + inputs + results + packed; }
 };
 
 /// An executable with its ranks running as threads, each with its device, its

@@ -9,8 +9,10 @@
 #include "frontend/Parser.h"
 #include "runtime/core/AtomicFile.h"
 #include "runtime/core/Shard.h"
+#include "runtime/cpu/Gemm.h"
 #include "runtime/cpu/ObjectLoader.h"
 #include "runtime/executable/Format.h"
+#include "runtime/executor/PackedWeights.h"
 
 #include <algorithm>
 #include <cstring>
@@ -400,12 +402,19 @@ PlannedMemory plannedMemory(const Executable &executable, const Program &program
     if (buffer.kind == Buffer::Kind::Result)
       memory.results += buffer.bytes;
   memory.arena = program.arenaBytes;
+  std::set<PackedWeight> copies;
+  auto bytes = [](const GemmStep &step) { return packedBytes(step); };
+  for (const PackDecision &decision : decidePacking(executable, program, bytes))
+    if (decision.reason.empty() && copies.insert(decision.weight).second)
+      memory.packed += decision.bytes;
   return memory;
 }
 
 std::string PlannedMemory::table(std::string_view indent) const {
   Table t({"memory per rank", ""});
   t.row({"params", bytesText(params)});
+  if (packed)
+    t.row({"params, packed for products", bytesText(packed)});
   t.row({"optimizer state", bytesText(states)});
   t.row({"inputs and results", bytesText(inputs + results)});
   t.row({"activations (arena)", bytesText(arena)});
@@ -414,7 +423,7 @@ std::string PlannedMemory::table(std::string_view indent) const {
 }
 
 Json PlannedMemory::json() const {
-  return {{"params", params},   {"states", states}, {"inputs", inputs},
+  return {{"params", params},   {"packed", packed}, {"states", states}, {"inputs", inputs},
           {"results", results}, {"arena", arena},   {"total", total()}};
 }
 

@@ -105,10 +105,11 @@ Status requireSource(const CommonOptions &options, const std::string &command);
 Result<std::unique_ptr<Session>> openSession(const Built &built, const CommonOptions &options,
                                              bool profile = false, bool timeline = false);
 
-/// Memory of a rank as the executable plans it.
+/// Memory of a rank as the executable plans it, and what a session on this processor adds: packed
+/// copies of weights.
 struct PlannedMemory {
-  int64_t params = 0, states = 0, inputs = 0, results = 0, arena = 0;
-  int64_t total() const { return params + states + inputs + results + arena; }
+  int64_t params = 0, packed = 0, states = 0, inputs = 0, results = 0, arena = 0;
+  int64_t total() const { return params + packed + states + inputs + results + arena; }
   int64_t paramElements = 0; ///< whole, not of one rank
   std::string table(std::string_view indent) const;
   Json json() const;

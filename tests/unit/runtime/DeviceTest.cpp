@@ -129,7 +129,7 @@ void checkGemm(Device &device, int64_t batch, int64_t m, int64_t n, int64_t k, b
     call = {reinterpret_cast<KernelHandle>(&addOne<T>), buffers, scalars};
   }
   ASSERT_TRUE(device.gemm(s, reinterpret_cast<char *>(a.data()), reinterpret_cast<char *>(b.data()),
-                          buffers[0], call, nullptr));
+                          buffers[0], call, nullptr, nullptr));
   // Small integers: every order of the sums is exact.
   for (size_t i = 0; i < c.size(); ++i)
     ASSERT_EQ(c[i], want[i]) << batch << " x " << m << " x " << n << " x " << k << " " << transA

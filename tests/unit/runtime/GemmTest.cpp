@@ -92,6 +92,21 @@ template <typename T> struct Case {
     return out;
   }
 
+  /// With B packed ahead; what is not to be read is NaN.
+  std::vector<T> runPacked(const GemmKernels &kernels, ThreadTeam &team,
+                           KernelCall call = {}) const {
+    std::vector<T> out = c, none(1, std::numeric_limits<T>::quiet_NaN());
+    std::vector<T> copy(static_cast<size_t>(packedBytes(s, kernels)) / sizeof(T),
+                        std::numeric_limits<T>::quiet_NaN());
+    packB(s, reinterpret_cast<const char *>(b.data()), reinterpret_cast<char *>(copy.data()), team,
+          kernels);
+    char *buffers[] = {reinterpret_cast<char *>(out.data())};
+    call.buffers = buffers;
+    cpuGemm(s, reinterpret_cast<const char *>(a.data()), reinterpret_cast<char *>(none.data()),
+            buffers[0], call, team, kernels, nullptr, reinterpret_cast<const char *>(copy.data()));
+    return out;
+  }
+
   /// In double, and the sum of the terms' magnitudes for an error bound. Where
   /// there is no element of C, what lay there.
   void reference(std::vector<double> &want, std::vector<double> &bound) const {
@@ -123,32 +138,42 @@ template <typename T> struct Case {
   }
 };
 
-/// All kernels against the reference, and all teams bit by bit against the first.
+/// All kernels, with B packed ahead and not, against the reference, and all teams bit by bit
+/// against the first.
 template <typename T>
 void check(const Case<T> &product, bool exact, const std::vector<ThreadTeam *> &teams) {
   std::vector<double> want, bound;
   product.reference(want, bound);
-  for (const GemmKernels *kernels : usableKernels()) {
-    std::vector<T> first;
-    for (ThreadTeam *team : teams) {
-      std::vector<T> got = product.run(*kernels, *team);
-      for (size_t i = 0; i < got.size(); ++i) {
-        // A chain of k roundings, each of half a unit in the last place.
-        double allowed =
-            exact ? 0
-                  : bound[i] * double(product.s.k + 2) * double(std::numeric_limits<T>::epsilon());
-        // Written so that NaN fails.
-        ASSERT_TRUE(std::fabs(double(got[i]) - want[i]) <= allowed)
-            << kernels->name << ", " << team->size() << " workers: " << product.text() << " at "
-            << i << ": " << got[i] << " instead of " << want[i];
+  for (const GemmKernels *kernels : usableKernels())
+    for (bool packed : {false, true}) {
+      if (packed && packedBytes(product.s, *kernels) == 0)
+        continue;
+      std::vector<T> first;
+      for (ThreadTeam *team : teams) {
+        std::vector<T> got =
+            packed ? product.runPacked(*kernels, *team) : product.run(*kernels, *team);
+        if (packed && product.s.m > mostFewRows && product.s.k > 0) {
+          std::vector<T> same = product.run(*kernels, *team);
+          ASSERT_EQ(std::memcmp(same.data(), got.data(), got.size() * sizeof(T)), 0)
+              << kernels->name << ", " << team->size() << " workers: " << product.text();
+        }
+        for (size_t i = 0; i < got.size(); ++i) {
+          // A chain of k roundings, each of half a unit in the last place.
+          double allowed = exact ? 0
+                                 : bound[i] * double(product.s.k + 2) *
+                                       double(std::numeric_limits<T>::epsilon());
+          // Written so that NaN fails.
+          ASSERT_TRUE(std::fabs(double(got[i]) - want[i]) <= allowed)
+              << kernels->name << ", " << team->size() << " workers: " << product.text() << " at "
+              << i << ": " << got[i] << " instead of " << want[i];
+        }
+        if (first.empty())
+          first = got;
+        else
+          ASSERT_EQ(std::memcmp(first.data(), got.data(), got.size() * sizeof(T)), 0)
+              << kernels->name << ", " << team->size() << " workers: " << product.text();
       }
-      if (first.empty())
-        first = got;
-      else
-        ASSERT_EQ(std::memcmp(first.data(), got.data(), got.size() * sizeof(T)), 0)
-            << kernels->name << ", " << team->size() << " workers: " << product.text();
     }
-  }
 }
 
 struct Teams {
@@ -228,13 +253,19 @@ TEST(Gemm, EpilogueSeesEachFinishedElementOnce) {
       KernelCall call{reinterpret_cast<KernelHandle>(&doubleAndOne), nullptr, scalars};
       for (const GemmKernels *kernels : usableKernels())
         for (ThreadTeam *team : {&teams.one, &teams.three}) {
-          std::vector<float> got = product.run(*kernels, *team, call), between = product.c;
-          product.forEach(got, [&](size_t at, float &x) {
-            ASSERT_EQ(double(x), want[at] * 2 + 1) << kernels->name << " " << product.text();
-            between[at] = x;
-          });
-          // What lies between the rows is as it was.
-          ASSERT_EQ(std::memcmp(between.data(), got.data(), got.size() * sizeof(float)), 0);
+          for (bool packed : {false, true}) {
+            if (packed && packedBytes(product.s, *kernels) == 0)
+              continue;
+            std::vector<float> got = packed ? product.runPacked(*kernels, *team, call)
+                                            : product.run(*kernels, *team, call);
+            std::vector<float> between = product.c;
+            product.forEach(got, [&](size_t at, float &x) {
+              ASSERT_EQ(double(x), want[at] * 2 + 1) << kernels->name << " " << product.text();
+              between[at] = x;
+            });
+            // What lies between the rows is as it was.
+            ASSERT_EQ(std::memcmp(between.data(), got.data(), got.size() * sizeof(float)), 0);
+          }
         }
     }
 }
