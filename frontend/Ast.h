@@ -198,6 +198,13 @@ struct PlanOverlap {
   SourceRange bytesRange;
 };
 
+/// `zero 2 over dp`
+struct PlanZero {
+  SourceRange range; ///< of the word and the level
+  int64_t level = 0;
+  std::vector<Name> axes;
+};
+
 struct Plan {
   SourceRange range;
   Name name;
@@ -206,6 +213,7 @@ struct Plan {
   std::vector<PlanRule> rules;
   std::vector<PlanPin> pins;
   std::vector<PlanOverlap> overlaps; ///< more than one is an error
+  std::vector<PlanZero> zeros;       ///< more than one is an error
 };
 
 struct File {

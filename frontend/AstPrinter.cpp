@@ -328,6 +328,11 @@ public:
     for (const PlanOverlap &o : p.overlaps)
       out +=
           "  overlap " + o.how.text + (o.bytes ? "(" + std::to_string(*o.bytes) + "B)" : "") + "\n";
+    for (const PlanZero &zero : p.zeros) {
+      out += "  zero " + std::to_string(zero.level) + " over ";
+      names(zero.axes);
+      out += '\n';
+    }
     for (const PlanPin &pin : p.pins) {
       out += "  at " + pin.path + ": ";
       rule(pin.rule);

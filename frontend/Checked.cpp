@@ -94,6 +94,20 @@ template <typename List> static auto *byName(List &list, std::string_view name) 
   return it == list.end() ? nullptr : &*it;
 }
 const Function *Program::function(std::string_view name) const { return byName(functions, name); }
+AxisUse Program::splitBy(const Plan &plan, std::string_view axis) const {
+  AxisUse use;
+  for (const ShardRule &rule : plan.rules)
+    for (const ShardRule::Alternative &alternative : rule.alternatives)
+      if (std::find(alternative.axes.begin(), alternative.axes.end(), axis) !=
+          alternative.axes.end())
+        for (const PlanDim &planned : alternative.dims) {
+          const NamedDim *named = dim(planned.name);
+          const PlanDim *&first = named && named->kind == NamedDim::Free ? use.free : use.other;
+          first = first ? first : &planned;
+        }
+  return use;
+}
+
 const Plan *Program::plan(std::string_view name) const { return byName(plans, name); }
 const NamedDim *Program::dim(std::string_view name) const { return byName(dims, name); }
 
@@ -261,6 +275,8 @@ public:
         out += "  overlap " + p.overlap->how +
                (p.overlap->bucketBytes ? "(" + std::to_string(p.overlap->bucketBytes) + "B)" : "") +
                "\n";
+      if (p.zero)
+        out += "  zero " + std::to_string(p.zero->level) + " over " + join(p.zero->axes) + "\n";
       for (const Pin &pin : p.pins) {
         out += "  at " + pin.path + ": ";
         if (pin.replicate)

@@ -244,13 +244,26 @@ struct Overlap {
   int64_t bucketBytes = 0;
 };
 
+/// What of the optimizer is split over data axes: 1 its state, 2 gradients too, 3 params
+/// too; 0 nothing.
+struct Zero {
+  int level = 0;
+  std::vector<std::string> axes;
+};
+
 struct Plan {
   std::string name;
   std::vector<MeshAxisDecl> axes;
   std::vector<ShardRule> rules;
   std::vector<Pin> pins;
   std::optional<Overlap> overlap;
+  std::optional<Zero> zero;
   SourceRange range;
+};
+
+/// The first free dim and the first other dim that rules split by an axis, or null.
+struct AxisUse {
+  const PlanDim *free = nullptr, *other = nullptr;
 };
 
 /// One tensor of a weights file: some params, joined along `joinDim` (a
@@ -289,6 +302,8 @@ struct Program {
   const Function *function(std::string_view name) const;
   const Plan *plan(std::string_view name) const;
   const NamedDim *dim(std::string_view name) const;
+  /// What a plan's rules split by the axis.
+  AxisUse splitBy(const Plan &plan, std::string_view axis) const;
   /// `[batch=8, heads=12]`, adjacent atoms as the compound dims they make.
   std::string show(const TensorType &type) const;
 };

@@ -222,6 +222,12 @@ private:
       if (plan->overlap->bucketBytes)
         module->setAttr(kBucketBytes, b.getI64IntegerAttr(plan->overlap->bucketBytes));
     }
+    if (plan->zero && plan->zero->level) {
+      llvm::SmallVector<StringAttr> axes;
+      for (const std::string &axis : plan->zero->axes)
+        axes.push_back(b.getStringAttr(axis));
+      module->setAttr(kZeroAttr, ZeroAttr::get(b.getContext(), plan->zero->level, axes));
+    }
     module->setAttr(kPlanName, b.getStringAttr(plan->name));
     if (plan->range.valid())
       module->setLoc(mlir::FusedLoc::get({module.getLoc(), location(plan->range)}, Attribute(),
@@ -289,6 +295,8 @@ private:
       const checked::Param &param = program.params[index];
       describe(param.path, "param");
       func.setArgAttr(number, kInit, b.getStringAttr(param.init.text));
+      if (param.stacked)
+        func.setArgAttr(number, kStacked, b.getI64IntegerAttr(param.stacked));
       if (!param.decay)
         func.setArgAttr(number, kNoDecay, b.getUnitAttr());
       llvm::SmallVector<Attribute> rules;

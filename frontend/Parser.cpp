@@ -499,8 +499,8 @@ private:
 
   bool directive(Plan &p) {
     static const std::vector<std::string> later = {
-        "zero",   "precision", "recompute", "accumulate", "pipeline", "auto",
-        "bucket", "prefetch",  "offload",   "schedule",   "ring"};
+        "precision", "recompute", "accumulate", "pipeline", "auto",
+        "bucket",    "prefetch",  "offload",    "schedule", "ring"};
     if (current().is("shard")) {
       PlanRule rule;
       if (!planRule(rule))
@@ -512,6 +512,8 @@ private:
       return pin(p);
     if (current().is("overlap"))
       return overlap(p);
+    if (current().is("zero"))
+      return zero(p);
     if (current().is("replicate"))
       return fail("a setting",
                   "what no rule shards is replicated; to pin a value write `at NAME: replicate`");
@@ -522,7 +524,7 @@ private:
                                 "a plan has `shard ... by ...` and `at ...: ...`");
       return false;
     }
-    std::vector<std::string> known = {"shard", "at", "overlap"};
+    std::vector<std::string> known = {"shard", "at", "overlap", "zero"};
     known.insert(known.end(), later.begin(), later.end());
     std::string near = nearest(word, known);
     diagnostics.readableError(current().range, "a plan has no setting " + quoted(word),
@@ -550,6 +552,22 @@ private:
         return false;
     }
     p.overlaps.push_back(std::move(o));
+    return endOfStatement();
+  }
+
+  bool zero(Plan &p) {
+    PlanZero zero;
+    zero.range = current().range;
+    advance();
+    const std::string form = "as in `zero 2 over dp`";
+    if (current().kind != TokenKind::Integer)
+      return fail("a level, 0 to 3", form);
+    zero.level = current().integer;
+    zero.range = join(zero.range, current().range);
+    advance();
+    if (!expect("over", "and the mesh axes", form) || !names(zero.axes, "the name of a mesh axis"))
+      return false;
+    p.zeros.push_back(std::move(zero));
     return endOfStatement();
   }
 

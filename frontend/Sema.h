@@ -251,6 +251,7 @@ private:
   std::optional<ShardRule> shardRule(const ast::PlanRule &rule, const Plan &plan,
                                      std::set<std::string> &used);
   void planOverlap(const std::vector<ast::PlanOverlap> &overlaps, Plan &plan);
+  void planZero(const std::vector<ast::PlanZero> &zeros, Plan &plan, std::set<std::string> &used);
   bool anyTensorHas(const PlanDim &dim) const;
   bool knownAxis(const ast::Name &axis, const Plan &plan, std::set<std::string> &used);
   void weights(const ast::Weights &weights);

@@ -167,6 +167,43 @@ void Checker::planOverlap(const std::vector<ast::PlanOverlap> &overlaps, Plan &p
   }
 }
 
+/// Over axes that split only what comes with the data, so that the ranks along them would
+/// hold the same params.
+void Checker::planZero(const std::vector<ast::PlanZero> &zeros, Plan &plan,
+                       std::set<std::string> &used) {
+  for (const ast::PlanZero &zero : zeros) {
+    if (&zero != &zeros.front()) {
+      diagnostics.error(zero.range, "`zero` stands twice in the plan")
+          .notes.push_back({zeros.front().range, "the first is here"});
+      continue;
+    }
+    if (zero.level < 0 || zero.level > 3)
+      diagnostics.error(zero.range, "ZeRO has no level " + std::to_string(zero.level),
+                        "0 splits nothing, 1 the optimizer's state, 2 gradients too, 3 params too");
+    Zero out;
+    out.level = static_cast<int>(zero.level);
+    for (const ast::Name &axis : zero.axes) {
+      if (!knownAxis(axis, plan, used))
+        continue;
+      if (std::find(out.axes.begin(), out.axes.end(), axis.text) != out.axes.end())
+        diagnostics.error(axis.range, "the axis " + quoted(axis.text) + " stands twice");
+      out.axes.push_back(axis.text);
+      AxisUse use = program.splitBy(plan, axis.text);
+      if (use.other)
+        diagnostics.error(axis.range,
+                          "the axis " + quoted(axis.text) + " splits " + quoted(use.other->name) +
+                              ", so its ranks have parts of the params already",
+                          "ZeRO goes over an axis that splits only free dims, such as the batch");
+      else if (!use.free)
+        diagnostics.error(axis.range,
+                          "the axis " + quoted(axis.text) +
+                              " splits no data, so its ranks would all do the same",
+                          "add `shard batch by " + printable(axis.text) + "`");
+    }
+    plan.zero = std::move(out);
+  }
+}
+
 void Checker::plan(const ast::Plan &p) {
   Plan out;
   size_t before = diagnostics.size();
@@ -280,6 +317,7 @@ void Checker::plan(const ast::Plan &p) {
     out.pins.push_back(std::move(pin));
   }
   planOverlap(p.overlaps, out);
+  planZero(p.zeros, out, used);
   bool right = diagnostics.size() == before;
   for (const MeshAxisDecl &axis : out.axes)
     if (right && !used.count(axis.name))

@@ -96,6 +96,17 @@ def Cleave_ShardingAttr : Cleave_Attr<"Sharding", "sharding"> {
   }];
 }
 
+def Cleave_ZeroAttr : Cleave_Attr<"Zero", "zero"> {
+  let summary = "`zero LEVEL over x, y` of a plan: what of the optimizer is split over data axes.";
+  let description = [{
+    1: the optimizer's state; 2: gradients too; 3: params too. Level 0 is no attribute.
+    Example: `#cleave.zero<2 over replica, dp>`.
+  }];
+  let parameters = (ins "int64_t":$level, ArrayRefParameter<"::mlir::StringAttr">:$axes);
+  let hasCustomAssemblyFormat = 1;
+  let genVerifyDecl = 1;
+}
+
 def Cleave_ShardRuleAttr : Cleave_Attr<"ShardRule", "shard_rule"> {
   let summary = "`shard A, B else C by x, y` of a plan.";
   let description = [{

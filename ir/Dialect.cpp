@@ -258,6 +258,40 @@ void ShardRuleAttr::print(AsmPrinter &printer) const {
   printer << ">";
 }
 
+LogicalResult ZeroAttr::verify(llvm::function_ref<InFlightDiagnostic()> error, int64_t level,
+                               ArrayRef<StringAttr> axes) {
+  if (level < 1 || level > 3)
+    return error() << "level " << level << " of ZeRO; there are 1, 2 and 3";
+  if (axes.empty())
+    return error() << "ZeRO over no axis";
+  return success();
+}
+
+Attribute ZeroAttr::parse(AsmParser &parser, Type) {
+  MLIRContext *context = parser.getContext();
+  int64_t level = 0;
+  SmallVector<StringAttr> axes;
+  SMLoc loc = parser.getCurrentLocation();
+  if (parser.parseLess() || parser.parseInteger(level) || parser.parseKeyword("over"))
+    return {};
+  do {
+    std::string name;
+    if (parseName(parser, name))
+      return {};
+    axes.push_back(StringAttr::get(context, name));
+  } while (succeeded(parser.parseOptionalComma()));
+  if (parser.parseGreater())
+    return {};
+  return ZeroAttr::getChecked([&] { return parser.emitError(loc); }, context, level, axes);
+}
+
+void ZeroAttr::print(AsmPrinter &printer) const {
+  printer << "<" << getLevel() << " over ";
+  llvm::interleaveComma(getAxes(), printer,
+                        [&](StringAttr axis) { printName(printer, axis.getValue()); });
+  printer << ">";
+}
+
 //===----------------------------------------------------------------------===//
 // The tensor type
 //===----------------------------------------------------------------------===//

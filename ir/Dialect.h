@@ -44,10 +44,13 @@ uint32_t siteHash(llvm::StringRef path);
 // Attributes on functions, their arguments and results.
 inline constexpr llvm::StringLiteral kMeshAttr = "cleave.mesh"; // module: MeshAttr
 inline constexpr llvm::StringLiteral kPlanAttr = "cleave.plan"; // module: array of ShardRuleAttr
+inline constexpr llvm::StringLiteral kZeroAttr = "cleave.zero"; // module: ZeroAttr
 inline constexpr llvm::StringLiteral kPlanName = "cleave.plan_name"; // module: string
 inline constexpr llvm::StringLiteral kName = "cleave.name"; // argument, result: dotted path
 inline constexpr llvm::StringLiteral kRole = "cleave.role"; // argument: param state input scalar
 inline constexpr llvm::StringLiteral kInit = "cleave.init"; // param: initialiser's text
+inline constexpr llvm::StringLiteral kStacked =
+    "cleave.stacked"; // param, state: how many leading dims count layers
 inline constexpr llvm::StringLiteral kNoDecay = "cleave.no_decay";     // param: norm or bias
 inline constexpr llvm::StringLiteral kDonatedTo = "cleave.donated_to"; // argument: result number
 inline constexpr llvm::StringLiteral kRange = "cleave.range"; // input: exclusive bound of its ids

@@ -332,7 +332,7 @@ Status Pipeline::finish() {
   auto start = std::chrono::steady_clock::now();
   Executable &e = result.executable;
   std::string why;
-  if (kernels.size()) {
+  if (kernels.size() && options.machineCode) {
     FailureOr<std::string> object = kernels.emitObject(why);
     if (failed(object))
       return Error{why.empty() ? reports.error("machine code").message : why, Fault::Internal};

@@ -67,12 +67,13 @@ struct CompileOptions {
   /// Of the checked program, whose axes have sizes (CheckOptions::mesh); empty or
   /// "none": one rank.
   std::string plan;
-  bool fuse = true;        ///< off: one kernel for each op
-  bool reuseMemory = true; ///< off: no two values share memory
-  bool overlap = true;     ///< off: no collective runs beside other work
+  bool fuse = true;             ///< off: one kernel for each op
+  bool reuseMemory = true;      ///< off: no two values share memory
+  bool overlap = true;          ///< off: no collective runs beside other work
   double overlapWorth = 200e-6; ///< see ScheduleOptions
-  int vectorBits = 256;    ///< 256 or 512
-  int optLevel = 2;        ///< of the machine code, 0 to 3
+  int vectorBits = 256;         ///< 256 or 512
+  int optLevel = 2;             ///< of the machine code, 0 to 3
+  bool machineCode = true;      ///< off: the executable has no objects; it tells, but can't run
   /// Stop after this stage and give its text. Text of several entries follows one
   /// another.
   EmitStage emit = EmitStage::None;

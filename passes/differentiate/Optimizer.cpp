@@ -112,9 +112,9 @@ FailureOr<func::FuncOp> cleave::addOptimizer(func::FuncOp gradients,
                                        b.getNamedAttr(kInit, b.getStringAttr("zeros")),
                                        donated((1 + s) * params.size() + position)};
       // Moments live where their param does.
-      for (StringRef attr : {"cleave.pin", "cleave.pin_axes"})
-        if (Attribute pin = gradients.getArgAttr(i, attr))
-          list.push_back(b.getNamedAttr(attr, pin));
+      for (StringRef attr : {StringRef(kPin), StringRef(kPinAxes), StringRef(kStacked)})
+        if (Attribute value = gradients.getArgAttr(i, attr))
+          list.push_back(b.getNamedAttr(attr, value));
       addArgument(gradients.getArgumentTypes()[i], list);
     }
   size_t firstOther = types.size();
@@ -189,7 +189,10 @@ FailureOr<func::FuncOp> cleave::addOptimizer(func::FuncOp gradients,
       all.push_back(name);
     Value square = reduce(b, loc, Reduction::Sum, m.mul(wide, wide), all);
     SmallVector<int> axes;
-    for (const auto &dim : sharding->target(tensorOf(p)).dims)
+    auto layers = gradients.getArgAttrOfType<IntegerAttr>(i, kStacked);
+    Sharding lives = sharding->zeroTarget(tensorOf(p), sharding->target(tensorOf(p)),
+                                          layers ? layers.getInt() : 0);
+    for (const auto &dim : lives.dims)
       axes.append(dim.begin(), dim.end());
     llvm::sort(axes);
     Value &sum = norms[sharding->axes(axes)];

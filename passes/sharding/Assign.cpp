@@ -10,6 +10,7 @@
 //===----------------------------------------------------------------------===//
 #include "passes/Passes.h"
 #include "passes/sharding/Sharding.h"
+#include "passes/sharding/Zero.h"
 
 using namespace mlir;
 using namespace cleave;
@@ -28,7 +29,7 @@ public:
   void run(func::FuncOp function) {
     for (BlockArgument arg : function.getArguments())
       assign(arg, function.getArgAttrOfType<ArrayAttr>(arg.getArgNumber(), kPin),
-             function.getArgAttrOfType<ArrayAttr>(arg.getArgNumber(), "cleave.pin_axes"));
+             function.getArgAttrOfType<ArrayAttr>(arg.getArgNumber(), kPinAxes));
     function.walk([&](Operation *op) {
       if (auto pin = dyn_cast<PinOp>(op))
         assign(pin.getResult(), pin.getRules(), pin.getAxes());
@@ -43,6 +44,7 @@ public:
     for (int round = 0; round < 3 && propagate(function); ++round) {
     }
     unsplitLayers(function); // a pinned layer dim spreads
+    zero = placeByZero(context, function, shardings);
     write(function);
   }
 
@@ -130,30 +132,42 @@ private:
     return changed;
   }
 
-  Attribute attrOf(Value v) {
-    auto it = shardings.find(v);
-    if (it == shardings.end())
+  Attribute attrOf(Value v) { return attrOf(v, shardings); }
+  Attribute attrOf(Value v, const ShardingMap &from) {
+    auto it = from.find(v);
+    if (it == from.end())
       return UnitAttr::get(v.getContext());
     return context.toAttr(it->second);
   }
 
   void write(func::FuncOp function) {
     Builder b(function.getContext());
-    for (BlockArgument arg : function.getArguments())
+    for (BlockArgument arg : function.getArguments()) {
       if (shardings.contains(arg))
         function.setArgAttr(arg.getArgNumber(), kSharding, attrOf(arg));
+      if (zero.readAs.contains(arg))
+        function.setArgAttr(arg.getArgNumber(), kReadAs, attrOf(arg, zero.readAs));
+    }
+    auto listOf = [&](ValueRange values, const ShardingMap &from) {
+      SmallVector<Attribute> list;
+      for (Value v : values)
+        list.push_back(attrOf(v, from));
+      return b.getArrayAttr(list);
+    };
+    auto any = [](ValueRange values, const ShardingMap &from) {
+      return llvm::any_of(values, [&](Value v) { return from.contains(v); });
+    };
     function.walk([&](Operation *op) {
       if (op->getNumResults() && op != function.getOperation()) {
-        SmallVector<Attribute> list;
-        for (Value r : op->getResults())
-          list.push_back(attrOf(r));
-        op->setAttr(kSharding, b.getArrayAttr(list));
+        op->setAttr(kSharding, listOf(op->getResults(), shardings));
+        if (any(op->getResults(), zero.restsAs))
+          op->setAttr(kRestsAs, listOf(op->getResults(), zero.restsAs));
       }
       if (auto repeat = dyn_cast<RepeatOp>(op)) {
-        SmallVector<Attribute> list;
-        for (BlockArgument arg : repeat.getBody().getArguments())
-          list.push_back(attrOf(arg));
-        op->setAttr("cleave.region_sharding", b.getArrayAttr(list));
+        ValueRange arguments = repeat.getBody().getArguments();
+        op->setAttr(kRegionSharding, listOf(arguments, shardings));
+        if (any(arguments, zero.readAs))
+          op->setAttr(kRegionReadAs, listOf(arguments, zero.readAs));
       }
     });
     auto ret = dyn_cast<func::ReturnOp>(function.getBody().front().getTerminator());
@@ -165,21 +179,22 @@ private:
       if (auto to = function.getArgAttrOfType<IntegerAttr>(arg.getArgNumber(), kDonatedTo))
         if (to.getInt() >= 0 && to.getInt() < static_cast<int64_t>(results.size()))
           results[to.getInt()] = attrOf(arg);
-    // A gradient lives where its param does.
+    // A gradient lives where its param does, or as `zero` splits it.
     for (unsigned i = 0; i < function.getNumResults(); ++i) {
       auto name = function.getResultAttrOfType<StringAttr>(i, kName);
       if (name && name.getValue().starts_with("grad:"))
         for (BlockArgument arg : function.getArguments())
           if (auto path = function.getArgAttrOfType<StringAttr>(arg.getArgNumber(), kName);
               path && path.getValue() == name.getValue().drop_front(5))
-            results[i] = attrOf(arg);
+            results[i] = attrOf(arg, zero.gradients.contains(arg) ? zero.gradients : shardings);
     }
     for (unsigned i = 0; i < function.getNumResults(); ++i)
       function.setResultAttr(i, kSharding, results[i]);
   }
 
   const ShardingContext &context;
-  llvm::DenseMap<Value, Sharding> shardings;
+  ShardingMap shardings;
+  ZeroPlacement zero;
 };
 
 struct AssignShardings : cleave::impl::CleaveAssignShardingsBase<AssignShardings> {

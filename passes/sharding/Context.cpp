@@ -8,6 +8,7 @@
 
 #include <map>
 #include <numeric>
+#include <optional>
 #include <string>
 
 using namespace mlir;
@@ -48,6 +49,12 @@ FailureOr<ShardingContext> ShardingContext::create(ModuleOp module) {
         for (StringRef atom : llvm::cast<ArrayAttr>(dim).getAsValueRange<StringAttr>())
           c.mentioned.insert(atom);
   }
+  c.zero = module->getAttrOfType<ZeroAttr>(kZeroAttr);
+  if (c.zero)
+    for (StringAttr axis : c.zero.getAxes())
+      if (!c.mesh.sizeOf(axis))
+        return module.emitError() << "the plan's `zero` goes over '" << axis.getValue()
+                                  << "', but the mesh " << c.mesh << " has no such axis";
   if (failed(c.refineAxes(module)))
     return failure();
   return c;
@@ -202,6 +209,35 @@ Sharding ShardingContext::target(NamedTensorType type, ArrayAttr pin, ArrayAttr 
   for (Attribute a : plan)
     apply(llvm::cast<ShardRuleAttr>(a), type, &skip, sharding);
   return sharding;
+}
+
+Sharding ShardingContext::zeroTarget(NamedTensorType type, const Sharding &base, int64_t layerDims,
+                                     ArrayAttr pinnedAxes) const {
+  SmallVector<int> added;
+  if (zero)
+    for (StringAttr axis : zero.getAxes())
+      if (!pinnedAxes || !llvm::is_contained(pinnedAxes, axis))
+        for (int atom : atomsOf(axis))
+          if (!base.uses(atom))
+            added.push_back(atom);
+  Sharding best = base;
+  if (added.empty())
+    return best;
+  std::optional<std::tuple<int64_t, bool>> least; // a rank's elements; already split
+  for (int64_t d = layerDims; d < type.getRank(); ++d) {
+    Sharding next = base;
+    next.dims[d].append(added);
+    if (!refines(type.getSizes()[d], base.dims[d], next.dims[d]))
+      continue;
+    int64_t elements = 1;
+    for (auto [size, atoms] : llvm::zip_equal(type.getSizes(), next.dims))
+      elements *= block(size, atoms);
+    if (std::tuple cost(elements, !base.dims[d].empty()); !least || cost < *least) {
+      least = cost;
+      best = next;
+    }
+  }
+  return best;
 }
 
 ArrayAttr ShardingContext::axes(ArrayRef<int> list) const {

@@ -12,6 +12,8 @@
 //   where a sum is reduced        At once, unless its only user is an op through
 //                                 which sums pass and that gains by it: it adds two
 //                                 such sums, or gives something smaller.
+//   where a result rests          Where the plan wants it, or where `zero` keeps it:
+//                                 that alone never moves an operand.
 //
 // The function is rebuilt: types carry shardings from here on.
 //
@@ -64,6 +66,13 @@ private:
     auto attr = list ? dyn_cast<ShardingAttr>(list[result]) : ShardingAttr();
     return attr ? context.fromAttr(attr, type.getRank()) : context.target(type);
   }
+  /// Where a result goes once it is reduced.
+  Sharding rests(Operation *op, unsigned result) {
+    auto list = op->getAttrOfType<ArrayAttr>(kRestsAs);
+    auto attr = list ? dyn_cast<ShardingAttr>(list[result]) : ShardingAttr();
+    return attr ? context.fromAttr(attr, tensorOf(op->getResult(result)).getRank())
+                : wanted(op, result);
+  }
   Value now(Value old) { return map.lookup(old); }
   Sharding shardingOf(Value old) { return context.of(tensorOf(now(old))); }
   Attribute phase(Operation *op) { return op->getAttr(kPhase); }
@@ -78,9 +87,16 @@ private:
     map.map(old, reshard(b, at->getLoc(), context, now(old), to, why, phase(at)));
   }
 
+  /// Makes params in shards whole for an op that reads them, unless it updates the
+  /// shard; gives back what stood for them before.
+  SmallVector<std::pair<Value, Value>> gatherParams(Operation *reader);
+
   const ShardingContext &context;
   OpBuilder b;
   IRMapping map;
+  llvm::DenseMap<Value, Sharding> readAs; ///< by old value: params in shards
+  llvm::DenseMap<std::tuple<Value, Block *, Attribute>, Value>
+      gathered;                                  ///< in this block and phase
   llvm::DenseMap<Value, std::string> pendingWhy; ///< by old value: what left it unreduced
 };
 
@@ -146,18 +162,53 @@ bool Inserter::decidePassing(ShardableOpInterface op, const ShardingRule &rule,
   }
   if (first.reduction != Reduction::Sum || !llvm::is_contained(rule.sumPasses, pending))
     return false;
+  // Bytes of reducing the operands, or the results: to where results rest, once if each atom
+  // is on a dim there (a reduce-scatter), else twice.
+  auto ways = [&](unsigned result, const std::vector<int> *operand) {
+    Sharding rest = rests(op, result);
+    bool scatters = llvm::all_of(first.unreduced, [&](int atom) {
+      for (auto [d, f] : llvm::enumerate(rule.results[result]))
+        if (llvm::is_contained(rest.dims[d], atom))
+          return !operand || llvm::is_contained(*operand, f);
+      return false;
+    });
+    return scatters ? 1 : 2;
+  };
   double in = 0;
   for (int i : pending)
-    in += bytesOf(tensorOf(op->getOperand(i)));
+    in += bytesOf(tensorOf(op->getOperand(i))) * ways(0, &rule.operands[i]);
   double out = 0;
-  for (Value r : op->getResults())
-    out += bytesOf(tensorOf(r));
+  for (auto [r, result] : llvm::enumerate(op->getResults()))
+    out += bytesOf(tensorOf(result)) * ways(static_cast<unsigned>(r), nullptr);
   if (out >= in)
     return false;
   decision.passing.assign(pending.begin(), pending.end());
   decision.passed = first.unreduced;
   decision.passedKind = first.reduction;
   return true;
+}
+
+SmallVector<std::pair<Value, Value>> Inserter::gatherParams(Operation *reader) {
+  SmallVector<std::pair<Value, Value>> before;
+  for (Value v : reader->getOperands()) {
+    auto it = readAs.find(v);
+    if (it == readAs.end())
+      continue;
+    NamedTensorType param = tensorOf(v);
+    bool updates = false;
+    for (auto [r, result] : llvm::enumerate(reader->getResults()))
+      if (auto type = dyn_cast<NamedTensorType>(result.getType()))
+        updates |= type.getNames() == param.getNames() && type.getSizes() == param.getSizes() &&
+                   wanted(reader, r) == shardingOf(v);
+    if (updates || shardingOf(v) == it->second)
+      continue;
+    Value &whole = gathered[{v, b.getInsertionBlock(), phase(reader)}];
+    if (!whole)
+      whole = moved(v, it->second, reader, "a param in shards is read");
+    before.emplace_back(v, now(v));
+    map.map(v, whole);
+  }
+  return before;
 }
 
 Inserter::Decision Inserter::decide(ShardableOpInterface op, const ShardingRule &rule) {
@@ -195,6 +246,15 @@ Inserter::Decision Inserter::decide(ShardableOpInterface op, const ShardingRule 
       for (int atom : have.dims[d])
         offer(atom, f);
   }
+  // Where a result is to rest counts for axes that split no operand.
+  SmallVector<int> taken(order);
+  for (unsigned r = 0; r < op->getNumResults(); ++r) {
+    Sharding rest = rests(op, r);
+    for (auto [d, f] : llvm::enumerate(rule.results[r]))
+      for (int atom : rest.dims[d])
+        if (!llvm::is_contained(taken, atom))
+          offer(atom, f);
+  }
   for (int atom : order) {
     int best = candidates[atom][0].first;
     if (candidates[atom].size() > 1) {
@@ -212,6 +272,7 @@ Inserter::Decision Inserter::decide(ShardableOpInterface op, const ShardingRule 
 
 LogicalResult Inserter::shardable(ShardableOpInterface op) {
   ShardingRule rule = op.getShardingRule();
+  auto shards = gatherParams(op);
   Decision decision = decide(op, rule);
   OperationState state(op->getLoc(), op->getName());
   for (auto [i, v] : llvm::enumerate(op->getOperands())) {
@@ -267,16 +328,19 @@ LogicalResult Inserter::shardable(ShardableOpInterface op) {
     state.types.push_back(type.withSharding(context.toAttr(made)));
   }
   for (NamedAttribute a : op->getAttrs())
-    if (a.getName() != kSharding)
+    if (a.getName() != kSharding && a.getName() != kRestsAs)
       state.attributes.push_back(a);
   Operation *made = b.create(state);
+  for (auto [param, shard] : llvm::reverse(shards))
+    map.map(param, shard);
   for (auto [r, old] : llvm::enumerate(op->getResults())) {
     map.map(old, made->getResult(r));
-    Sharding have = shardingOf(old), want = wanted(op, r);
+    Sharding have = shardingOf(old), want = rests(op, r);
     if (have.unreduced.empty()) {
       // Moved at once when something needs it there; else users decide.
       if (!(have == want))
-        settle(old, want, op, "the plan wants it so");
+        settle(old, want, op,
+               want == wanted(op, r) ? "the plan wants it so" : "each rank has updated its shard");
       continue;
     }
     std::string why;
@@ -303,13 +367,17 @@ LogicalResult Inserter::shardable(ShardableOpInterface op) {
 }
 
 LogicalResult Inserter::repeat(RepeatOp old) {
-  auto regionShardings = old->getAttrOfType<ArrayAttr>("cleave.region_sharding");
+  auto regionShardings = old->getAttrOfType<ArrayAttr>(kRegionSharding);
   auto argTarget = [&](BlockArgument arg) {
     auto type = tensorOf(arg);
     auto attr = regionShardings ? dyn_cast<ShardingAttr>(regionShardings[arg.getArgNumber()])
                                 : ShardingAttr();
     return attr ? context.fromAttr(attr, type.getRank()) : context.target(type);
   };
+  if (auto list = old->getAttrOfType<ArrayAttr>(kRegionReadAs))
+    for (auto [arg, attr] : llvm::zip_equal(old.getBody().getArguments(), list))
+      if (auto sharding = dyn_cast<ShardingAttr>(attr))
+        readAs[arg] = context.fromAttr(sharding, tensorOf(arg).getRank());
   SmallVector<Value> inits, stacked;
   for (auto [arg, init] : llvm::zip_equal(old.getCarried(), old.getInits()))
     inits.push_back(moved(init, argTarget(arg), old, "carried through the repeat"));
@@ -331,7 +399,7 @@ LogicalResult Inserter::repeat(RepeatOp old) {
   auto made = RepeatOp::create(b, old.getLoc(), old.getDim(), old.getCount(), old.getReverse(),
                                inits, stacked, outputTypes);
   for (NamedAttribute a : old->getDiscardableAttrs())
-    if (a.getName() != kSharding && a.getName() != "cleave.region_sharding")
+    if (a.getName() != kSharding && a.getName() != kRegionSharding && a.getName() != kRegionReadAs)
       made->setAttr(a.getName(), a.getValue());
   Block &body = made.getBody().front();
   for (auto [from, to] : llvm::zip_equal(old.getBody().getArguments(), body.getArguments())) {
@@ -384,6 +452,8 @@ LogicalResult Inserter::run(func::FuncOp function) {
     if (auto t = dyn_cast<NamedTensorType>(type))
       if (auto s = function.getArgAttrOfType<ShardingAttr>(arg.getArgNumber(), kSharding))
         type = t.withSharding(s);
+    if (auto s = function.getArgAttrOfType<ShardingAttr>(arg.getArgNumber(), kReadAs))
+      readAs[arg] = context.fromAttr(s, tensorOf(arg).getRank());
     argTypes.push_back(type);
     map.map(arg, fresh->addArgument(type, arg.getLoc()));
   }
@@ -410,8 +480,10 @@ LogicalResult Inserter::run(func::FuncOp function) {
   old.dropAllDefinedValueUses();
   old.erase();
   function.setType(FunctionType::get(b.getContext(), argTypes, resultTypes));
-  for (unsigned i = 0; i < argTypes.size(); ++i)
+  for (unsigned i = 0; i < argTypes.size(); ++i) {
     function.removeArgAttr(i, kSharding);
+    function.removeArgAttr(i, kReadAs);
+  }
   for (unsigned i = 0; i < resultTypes.size(); ++i)
     function.removeResultAttr(i, b.getStringAttr(kSharding));
   return success();

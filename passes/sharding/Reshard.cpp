@@ -55,11 +55,6 @@ private:
       ++n;
     return n;
   }
-  /// Whether a split by `fine` is a refinement of one by its prefix `coarse`.
-  bool refines(int64_t size, ArrayRef<int> coarse, ArrayRef<int> fine) {
-    int64_t more = context.sizeOf(fine) / context.sizeOf(coarse);
-    return coarse.empty() || context.block(size, coarse) == more * context.block(size, fine);
-  }
 
   template <typename Op, typename... Args> void emit(Sharding next, Args &&...args) {
     NamedTensorType result = type().withSharding(context.toAttr(next));
@@ -84,7 +79,7 @@ private:
         scattered.push_back(to.dims[dim][i]);
       List fine(now.dims[dim]);
       fine.append(scattered);
-      if (scattered.empty() || !refines(sizeOf(dim), now.dims[dim], fine))
+      if (scattered.empty() || !context.refines(sizeOf(dim), now.dims[dim], fine))
         continue;
       Sharding next = now;
       next.dims[dim] = fine;
@@ -108,7 +103,7 @@ private:
       List added(to.dims[dim].begin() + prefix, to.dims[dim].end());
       if (unusedOnly && llvm::any_of(added, [&](int a) { return now.uses(a); }))
         continue;
-      if (!refines(sizeOf(dim), now.dims[dim], to.dims[dim])) {
+      if (!context.refines(sizeOf(dim), now.dims[dim], to.dims[dim])) {
         if (unusedOnly)
           continue;
         gatherDim(dim, 0);
@@ -134,8 +129,8 @@ private:
         fine.append(moving);
         bool wanted = fine.size() <= to.dims[other].size() &&
                       std::equal(fine.begin(), fine.end(), to.dims[other].begin());
-        if (!wanted || !refines(sizeOf(from), left, now.dims[from]) ||
-            !refines(sizeOf(other), now.dims[other], fine))
+        if (!wanted || !context.refines(sizeOf(from), left, now.dims[from]) ||
+            !context.refines(sizeOf(other), now.dims[other], fine))
           continue;
         Sharding next = now;
         next.dims[from] = left;
@@ -151,7 +146,7 @@ private:
     List gone(now.dims[dim].begin() + keep, now.dims[dim].end());
     if (gone.empty())
       return;
-    if (!refines(sizeOf(dim), left, now.dims[dim]))
+    if (!context.refines(sizeOf(dim), left, now.dims[dim]))
       return gatherDim(dim, 0);
     Sharding next = now;
     next.dims[dim] = left;

@@ -4,6 +4,7 @@
 //===----------------------------------------------------------------------===//
 //
 //   assign    plan -> where every value is to live      (cleave-assign-shardings)
+//             of the optimizer, by the plan's `zero`: Zero.h
 //   insert    -> types with shardings, collectives      (cleave-insert-collectives)
 //   mask      -> padding is neutral where it is read    (cleave-mask-padding)
 //   verify    every op agrees with its declared rule    (cleave-verify-shardings)
@@ -38,7 +39,15 @@ llvm::LogicalResult partition(mlir::ModuleOp module);
 /// Result shardings that `assign` decided: array of ShardingAttr on ops (for a
 /// repeat: of its region arguments), ShardingAttr on function arguments/results.
 inline constexpr llvm::StringLiteral kSharding = "cleave.sharding";
+inline constexpr llvm::StringLiteral kRegionSharding = "cleave.region_sharding";
+/// Decided by the plan's `zero` (see Zero.h): a param's as its readers want it, on
+/// arguments and for a repeat's region arguments; where a result goes once it is computed
+/// (a gradient reduced, a param's shard updated), on ops.
+inline constexpr llvm::StringLiteral kReadAs = "cleave.read_as";
+inline constexpr llvm::StringLiteral kRegionReadAs = "cleave.region_read_as";
+inline constexpr llvm::StringLiteral kRestsAs = "cleave.rests_as";
 inline constexpr llvm::StringLiteral kPin = "cleave.pin";
+inline constexpr llvm::StringLiteral kPinAxes = "cleave.pin_axes";
 
 /// A smallest part of a mesh axis that this module splits by: the whole axis, or
 /// one of its sub-axes. Shardings are lists of atom numbers, so that nothing
@@ -81,6 +90,21 @@ public:
   /// (may be null); `pinnedAxes`: axes that only the pin speaks of.
   Sharding target(NamedTensorType type, mlir::ArrayAttr pin = {},
                   mlir::ArrayAttr pinnedAxes = {}) const;
+  /// The level of the plan's `zero`; 0 without one.
+  int64_t zeroLevel() const { return zero ? zero.getLevel() : 0; }
+  /// How a state (by level also gradient or param) that would live as `base` is split
+  /// by the plan's `zero`: the axes that `base` leaves unused go to one dim, as its most
+  /// minor ones. Of the dims behind the first `layerDims`, whose shards must be parts of
+  /// `base`'s: the one that leaves a rank the fewest elements, before others one that
+  /// `base` doesn't split, then the outermost. `base` itself when there is none.
+  /// `pinnedAxes`: axes that the plan pins for the param, which `zero` leaves alone.
+  Sharding zeroTarget(NamedTensorType type, const Sharding &base, int64_t layerDims,
+                      mlir::ArrayAttr pinnedAxes = {}) const;
+  /// Whether a split of `size` by `fine` is one of each shard of its prefix `coarse`.
+  bool refines(int64_t size, llvm::ArrayRef<int> coarse, llvm::ArrayRef<int> fine) const {
+    int64_t more = sizeOf(fine) / sizeOf(coarse);
+    return coarse.empty() || block(size, coarse) == more * block(size, fine);
+  }
   /// Whether the plan speaks of the dim.
   bool mentions(llvm::StringRef dim) const { return mentioned.contains(dim); }
 
@@ -105,6 +129,7 @@ private:
   mlir::MLIRContext *context = nullptr;
   MeshAttr mesh;
   mlir::ArrayAttr plan;
+  ZeroAttr zero;
   llvm::SmallVector<Atom> atoms;
   llvm::StringSet<> mentioned;
   llvm::StringMap<int64_t> dimSizes;

@@ -1,0 +1,40 @@
+//===- Zero.h - what a plan's `zero` splits over data axes ------*- C++ -*-===//
+// Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//===----------------------------------------------------------------------===//
+//
+// ZeRO as shardings (Rajbhandari et al., arXiv 1910.02054). Ranks along a data axis have
+// the same params and would all do the same update; with `zero` each does a part of it.
+//
+//   level 1   The optimizer's state lives in shards (ShardingContext::zeroTarget says of
+//             which dim), and so do all values of the update: the gradient is
+//             reduce-scattered instead of all-reduced, the param's shard is updated, and
+//             the new param is gathered.
+//   level 2   The gradient is in shards also where it is a result of the program. In one
+//             training step it is so at level 1 already: a whole gradient would only be
+//             worth its memory while several are added.
+//   level 3   The param lives in shards. Whatever reads it, except for the update, gets
+//             it gathered just before, in the layer and the pass (forward, backward) that
+//             reads it.
+//
+//===----------------------------------------------------------------------===//
+#pragma once
+
+#include "passes/sharding/Sharding.h"
+
+namespace cleave {
+
+using ShardingMap = llvm::DenseMap<mlir::Value, Sharding>;
+
+struct ZeroPlacement {
+  ShardingMap readAs;    ///< params in shards, and a repeat's slices of them
+  ShardingMap restsAs;   ///< gradients, once they are reduced; params whose shards are updated
+  ShardingMap gradients; ///< by param: of its gradient as a result, where not the param's
+};
+
+/// Decides for one function; nothing without `zero`. Changes in `lives` what is in
+/// shards: params, states, gradients of layers, and the values of the update.
+ZeroPlacement placeByZero(const ShardingContext &context, mlir::func::FuncOp function,
+                          ShardingMap &lives);
+
+} // namespace cleave
