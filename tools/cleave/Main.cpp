@@ -121,6 +121,7 @@ int main(int count, char **words) {
   addCompare(commands);
   addExplain(commands);
   addCompile(commands);
+  addPlan(commands);
   addInit(commands);
   addInspect(commands);
   addDoctor(commands);

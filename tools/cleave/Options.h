@@ -102,5 +102,6 @@ void addInit(Commands &commands);
 void addInspect(Commands &commands);
 void addDoctor(Commands &commands);
 void addCompile(Commands &commands);
+void addPlan(Commands &commands);
 
 } // namespace cleave::tool
