@@ -110,6 +110,8 @@ private:
     }
     if (result.getResultNumber() < repeat.getNumCarried())
       return; // summed from layer to layer: whole until it is complete
+    if (!shard.dims.front().empty())
+      return; // no layer has a part of it
     lives[v] = shard;
     shard.dims.erase(shard.dims.begin());
     gradient(repeat.getYield().getOperand(result.getResultNumber()), shard);

@@ -228,6 +228,21 @@ void Generator::pinParams() {
   }
 }
 
+/// `zero LEVEL over AXES`, also over axes that split more than data: the frontend refuses
+/// these, the passes need not.
+void Generator::makeZero() {
+  if (!chance(0.4))
+    return;
+  std::vector<StringAttr> axes(mesh.getNames().begin(), mesh.getNames().end());
+  if (axes.size() == 2 && chance(0.6))
+    axes.erase(axes.begin() + pick(2));
+  (*module)->setAttr(kZeroAttr, ZeroAttr::get(b.getContext(), 1 + pick(3), axes));
+  for (auto [i, arg] : llvm::enumerate(args))
+    if (Names own = dims(function.getArgument(i));
+        arg.role == "param" && !own.empty() && own.front() == "layers" && chance(0.8))
+      function.setArgAttr(i, kStacked, b.getI64IntegerAttr(1));
+}
+
 Value Generator::makeLoss() {
   Value loss;
   auto add = [&](Value term) { loss = loss ? binary<AddOp>(b, loc, loss, term) : term; };
@@ -329,6 +344,7 @@ Generated Generator::make(int limit) {
   makePlan();
   finish(results);
   pinParams();
+  makeZero();
   Generated out;
   for (Arg &arg : args)
     out.args.push_back(arg.array);

@@ -111,6 +111,7 @@ private:
   ShardRuleAttr rule(const std::vector<StringAttr> &axes);
   void makePlan();
   void pinParams();
+  void makeZero();
   Value makeLoss();
   func::FuncOp finish(ArrayRef<Value> results);
 
