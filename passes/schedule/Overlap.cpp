@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <tuple>
+#include <utility>
 
 using namespace cleave;
 
@@ -183,8 +184,47 @@ void StepList::placeGradients(const GradientOverlap &how, std::vector<Collective
 // Beside other work
 //===----------------------------------------------------------------------===//
 
+/// Roughly, on one core; collectives count for nothing.
+static double secondsOf(const Step &step) {
+  constexpr double flops = 5e10, bytes = 1e10;
+  if (std::holds_alternative<CollectiveStep>(step.action))
+    return 0;
+  return std::max(double(step.flops) / flops, double(step.bytes) / bytes);
+}
+
+void StepList::prefetchGathers(double worthIt) {
+  std::map<int32_t, size_t> latest;                     ///< by site: the gather of the layer before
+  std::vector<std::vector<size_t>> after(steps.size()); ///< behind this step: these gathers
+  std::vector<bool> moved(steps.size());
+  for (size_t i = 0; i < steps.size(); ++i) {
+    auto *gather = std::get_if<CollectiveStep>(&steps[i].step.action);
+    if (!gather || gather->kind != CollectiveStep::Kind::AllGather ||
+        buffers[find(steps[i].reads[0].buffer)].kind != Buffer::Kind::Argument)
+      continue;
+    auto [entry, first] = latest.try_emplace(gather->site, i);
+    size_t before = std::exchange(entry->second, i);
+    if (first)
+      continue;
+    double seconds = 0;
+    size_t j = i;
+    for (; j > before + 1 && !conflicts(steps[i], steps[j - 1]); --j)
+      seconds += secondsOf(steps[j - 1].step);
+    if (j > before + 1 || seconds < worthIt)
+      continue;
+    after[before].push_back(i);
+    moved[i] = true;
+  }
+  std::vector<Recorded> all;
+  for (size_t i = 0; i < after.size(); ++i) {
+    if (!moved[i])
+      all.push_back(std::move(steps[i]));
+    for (size_t gather : after[i])
+      all.push_back(std::move(steps[gather]));
+  }
+  steps = std::move(all);
+}
+
 void StepList::overlapCollectives(double worthIt) {
-  constexpr double flops = 5e10, bytes = 1e10;  // rough rates of one core
   std::map<size_t, std::vector<size_t>> awaits; ///< before this step: for these collectives
   for (size_t i = 0; i < steps.size(); ++i) {
     auto *collective = std::get_if<CollectiveStep>(&steps[i].step.action);
@@ -192,11 +232,8 @@ void StepList::overlapCollectives(double worthIt) {
       continue;
     double seconds = 0;
     size_t j = i + 1;
-    for (; j < steps.size() && !conflicts(steps[i], steps[j]); ++j) {
-      const Step &step = steps[j].step;
-      if (!std::holds_alternative<CollectiveStep>(step.action))
-        seconds += std::max(double(step.flops) / flops, double(step.bytes) / bytes);
-    }
+    for (; j < steps.size() && !conflicts(steps[i], steps[j]); ++j)
+      seconds += secondsOf(steps[j].step);
     if (j == i + 1 || seconds < worthIt)
       continue;
     collective->begun = true;

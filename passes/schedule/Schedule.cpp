@@ -546,8 +546,10 @@ LogicalResult Scheduler::run(Program &target) {
   if (failed(gradients))
     return failure();
   steps.placeGradients(*gradients, program->collectiveSites);
-  if (options.overlap)
+  if (options.overlap) {
+    steps.prefetchGathers(options.overlapWorth);
     steps.overlapCollectives(options.overlapWorth);
+  }
   steps.finish(*program, options.reuseMemory);
   if (std::optional<std::string> problem = checkMemory(*program))
     return function.emitError() << "the memory plan is wrong: " << *problem;

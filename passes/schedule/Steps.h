@@ -79,6 +79,11 @@ public:
   /// overlapCollectives.
   void placeGradients(const GradientOverlap &how, std::vector<CollectiveSite> &sites);
 
+  /// Moves the gather of a layer's param (any argument) to where the layer before gathers its
+  /// own, if there are `worthIt` seconds of work in between, which it may then run beside.
+  /// To be called after settleDonations.
+  void prefetchGathers(double worthIt);
+
   /// Begins collectives and awaits them where their result is first needed, if there are
   /// `worthIt` seconds of other work in between. To be called after settleDonations.
   void overlapCollectives(double worthIt);

@@ -207,6 +207,52 @@ TEST_P(Zero, GoesOnBitEqualFromGlobalTensors) {
   EXPECT_TRUE(sameBits(trained(*first, inputs, 1e-3, 2, 2), trained(*second, inputs, 1e-3, 2, 2)));
 }
 
+/// At level 3 the second of two layers has its params gathered beside the first's work (and
+/// the other way round in the backward pass): begun before the work, awaited behind it.
+TEST_P(Zero, GathersOneLayerAhead) {
+  Tensors results[2];
+  for (bool overlap : {false, true}) {
+    CompileOptions options = trainStep(DType::F32, adamw());
+    options.overlap = overlap;
+    options.overlapWorth = 0;
+    auto executable = compiled(model, split, options);
+    ASSERT_TRUE(executable);
+    const Program &program = executable->programs[0];
+    std::map<int32_t, int> seen; // by site of the layers' gathers
+    std::map<int32_t, int> workBefore;
+    int ahead = 0, layers = 0;
+    for (const Step &step : program.steps) {
+      auto *gather = std::get_if<CollectiveStep>(&step.action);
+      if (!gather) {
+        bool works = std::holds_alternative<GemmStep>(step.action);
+        for (auto &[site, work] : workBefore)
+          work += works;
+        continue;
+      }
+      const CollectiveSite &site = program.collectiveSites[gather->site];
+      if (site.kind != "all_gather" || site.executions != 2 || site.phase == "optimizer" ||
+          site.axes != mesh.over)
+        continue;
+      if (++seen[gather->site] == 2) {
+        ++layers;
+        ahead += gather->begun && workBefore[gather->site] == 0;
+      } else {
+        workBefore[gather->site] = 0;
+      }
+    }
+    if (level == 3)
+      EXPECT_GE(layers, 16 + 8);
+    else
+      EXPECT_EQ(layers, 0);
+    EXPECT_EQ(ahead, overlap ? layers : 0);
+    auto session = started(executable);
+    ASSERT_TRUE(session);
+    setParams(*session, oracle("gpt2/weights.safetensors"));
+    results[overlap] = trained(*session, inputs, 1e-3, 2);
+  }
+  EXPECT_TRUE(sameBits(results[0], results[1]));
+}
+
 TEST_P(Zero, InitialWeightsAreBitEqual) {
   auto alone = started(compiled(model, oneRank(), forwardOf("loss", DType::F32)));
   auto session = started(compiled(model, split, forwardOf("loss", DType::F32)));
