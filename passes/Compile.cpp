@@ -256,6 +256,7 @@ Status Pipeline::compileEntry(const EntryPoint &entry) {
         o.epsilon = options.optimizer.epsilon;
         o.decay = options.optimizer.decay;
         o.decayAll = options.optimizer.decayAll;
+        o.clip = options.optimizer.clip;
         FailureOr<func::FuncOp> step = addOptimizer(kept, o);
         if (failed(step))
           return failure();

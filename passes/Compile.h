@@ -41,6 +41,7 @@ struct OptimizerSettings {
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
   double decay = 0.01; ///< adamw, decoupled
   bool decayAll = false;
+  double clip = 0; ///< the largest global norm of the gradients; 0: any
 };
 
 /// A decision of the fusion stage.

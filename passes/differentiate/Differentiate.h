@@ -30,12 +30,17 @@ struct OptimizerOptions {
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
   double decay = 0.01;   ///< adamw, decoupled (arXiv 1711.05101): p -= lr * decay * p
   bool decayAll = false; ///< else not for norms and biases
+  /// Above 0: all gradients are multiplied by min(1, clip / (norm + 1e-6)), norm the square root
+  /// of the sum of all their squares (arXiv 1211.5063; torch's clip_grad_norm_).
+  double clip = 0;
 };
 
 /// Adds `train_step` to the module, from a function that `differentiate` made:
-/// arguments params, states (`adam.m:PATH`, `adam.v:PATH`, `sgd.momentum:PATH`),
-/// inputs, seed, step (i64, from 0), lr (f64); results: new params, new states
-/// (both donated), then the loss and the gradients' global norm (f64).
+/// arguments params, states (`adam.m:PATH`, `adam.v:PATH`, then `adam.t`, the f64 count of
+/// steps taken; `sgd.momentum:PATH`), inputs, seed, step (i64, of the random numbers), lr
+/// (f64); results: new params, new states (both donated), then the loss and the gradients'
+/// global norm (f64), before it is clipped. A norm that is not finite: the step is skipped,
+/// params and states keep their bits.
 llvm::FailureOr<mlir::func::FuncOp> addOptimizer(mlir::func::FuncOp gradients,
                                                  const OptimizerOptions &options);
 

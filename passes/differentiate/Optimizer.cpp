@@ -2,6 +2,12 @@
 // Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //===----------------------------------------------------------------------===//
+//
+// The gradients' norm comes first: it says how much they are clipped, and whether
+// the step is taken at all. If it is not finite, every param and state stays as it
+// is, AdamW's count of steps too.
+//
+//===----------------------------------------------------------------------===//
 #include "passes/Passes.h"
 #include "passes/differentiate/Differentiate.h"
 #include "passes/sharding/Sharding.h"
@@ -10,6 +16,7 @@
 #include "llvm/ADT/MapVector.h"
 
 #include <cmath>
+#include <limits>
 
 using namespace mlir;
 using namespace cleave;
@@ -26,6 +33,8 @@ struct Scalars {
   Value rate;        ///< sgd: lr
   Value stepSize;    ///< adamw: lr / (1 - beta1^t)
   Value rootCorrect; ///< adamw: 1 / sqrt(1 - beta2^t)
+  Value finite;      ///< i1: no gradient is infinite or NaN
+  Value clip;        ///< factor of all gradients; null: none
 };
 
 struct Arithmetic {
@@ -117,6 +126,13 @@ FailureOr<func::FuncOp> cleave::addOptimizer(func::FuncOp gradients,
           list.push_back(b.getNamedAttr(attr, value));
       addArgument(gradients.getArgumentTypes()[i], list);
     }
+  // The count of steps taken: one that is skipped does not count.
+  size_t countArg = types.size();
+  if (adam)
+    addArgument(NamedTensorType::get(context, b.getF64Type(), {}, {}, {}),
+                {b.getNamedAttr(kName, b.getStringAttr("adam.t")),
+                 b.getNamedAttr(kRole, b.getStringAttr("state")),
+                 b.getNamedAttr(kInit, b.getStringAttr("zeros")), donated(countArg)});
   size_t firstOther = types.size();
   for (unsigned i : others)
     addArgument(gradients.getArgumentTypes()[i],
@@ -152,62 +168,83 @@ FailureOr<func::FuncOp> cleave::addOptimizer(func::FuncOp gradients,
   auto resultOf = [&](unsigned i) { return map.lookupOrDefault(ret->getOperand(i)); };
   Operation *lastOfGradients = block->empty() ? nullptr : &block->back();
 
-  Arithmetic m{b, loc};
-  Type f64 = b.getF64Type();
-  Value lr = block->getArgument(lrArg);
-  Scalars s{lr, {}, {}};
-  if (adam) {
-    // t counts from 1. 1 - beta^t with beta^t = e^(t ln beta).
-    Value t = m.add(cleave::cast(b, loc, block->getArgument(stepArg), f64), m.number(lr, 1));
-    auto correction = [&](double beta) {
-      Value power = unary<ExpOp>(b, loc, m.scale(t, std::log(beta)));
-      return m.sub(m.number(lr, 1), power);
-    };
-    s.stepSize = m.div(lr, correction(options.beta1));
-    s.rootCorrect = unary<RsqrtOp>(b, loc, correction(options.beta2));
-  }
-
-  SmallVector<Value> newParams;
-  SmallVector<SmallVector<Value>> newStates(states.size());
   // Squares that the plan leaves as partial sums over the same axes are added first: one
   // reduction for all of them.
   FailureOr<ShardingContext> sharding =
       ShardingContext::create(gradients->getParentOfType<ModuleOp>());
   if (failed(sharding))
     return failure();
+  Type f64 = b.getF64Type();
   llvm::MapVector<Attribute, Value> norms;
-  llvm::DenseSet<Operation *> ofNorm;
   for (auto [position, i] : llvm::enumerate(params)) {
-    Value p = block->getArgument(position), g = resultOf(numForward + position);
-    loc = gradients.getArgument(i).getLoc(); // the param's declaration
-    Arithmetic m{b, loc};
-    Type element = tensorOf(p).getElementType();
-    auto in = [&](Value v) { return cleave::cast(b, loc, v, element); };
-    Value wide = cleave::cast(b, loc, g, f64);
+    Arithmetic m{b, gradients.getArgument(i).getLoc()}; // the param's declaration
+    Value wide = cleave::cast(b, m.loc, resultOf(numForward + position), f64);
+    NamedTensorType type = tensorOf(block->getArgument(position));
     SmallVector<StringRef> all;
-    for (StringAttr name : tensorOf(p).getNames())
+    for (StringAttr name : type.getNames())
       all.push_back(name);
-    Value square = reduce(b, loc, Reduction::Sum, m.mul(wide, wide), all);
+    Value square = reduce(b, m.loc, Reduction::Sum, m.mul(wide, wide), all);
     SmallVector<int> axes;
     auto layers = gradients.getArgAttrOfType<IntegerAttr>(i, kStacked);
-    Sharding lives = sharding->zeroTarget(tensorOf(p), sharding->target(tensorOf(p)),
+    Sharding lives = sharding->zeroTarget(type, sharding->target(type),
                                           layers ? layers.getInt() : 0);
     for (const auto &dim : lives.dims)
       axes.append(dim.begin(), dim.end());
     llvm::sort(axes);
     Value &sum = norms[sharding->axes(axes)];
     sum = sum ? m.add(sum, square) : square;
-    ofNorm.insert(square.getDefiningOp());
-    ofNorm.insert(sum.getDefiningOp());
+  }
+  Arithmetic m{b, loc};
+  Value norm;
+  for (auto &[axes, sum] : norms)
+    norm = norm ? m.add(norm, sum) : sum;
+  norm = unary<SqrtOp>(b, loc, norm);
+  Value lr = block->getArgument(lrArg);
+  Scalars s{lr, {}, {}, {}, {}};
+  s.finite =
+      compare(b, loc, Predicate::LT, norm, m.number(norm, std::numeric_limits<double>::infinity()));
+  if (options.clip > 0) {
+    Value fits = m.div(m.number(norm, options.clip), m.add(norm, m.number(norm, 1e-6)));
+    s.clip = binary<MinimumOp>(b, loc, fits, m.number(norm, 1));
+  }
+  Operation *lastOfNorm = &block->back();
 
+  Value count;
+  if (adam) {
+    // t counts from 1. 1 - beta^t with beta^t = e^(t ln beta).
+    Value before = block->getArgument(countArg), t = m.add(before, m.number(lr, 1));
+    auto correction = [&](double beta) {
+      Value power = unary<ExpOp>(b, loc, m.scale(t, std::log(beta)));
+      return m.sub(m.number(lr, 1), power);
+    };
+    s.stepSize = m.div(lr, correction(options.beta1));
+    s.rootCorrect = unary<RsqrtOp>(b, loc, correction(options.beta2));
+    count = select(b, loc, s.finite, t, before);
+  }
+
+  SmallVector<Value> newParams;
+  SmallVector<SmallVector<Value>> newStates(states.size());
+  for (auto [position, i] : llvm::enumerate(params)) {
+    Value p = block->getArgument(position), g = resultOf(numForward + position);
+    Arithmetic m{b, gradients.getArgument(i).getLoc()};
+    Type element = tensorOf(p).getElementType();
+    auto in = [&](Value v) { return cleave::cast(b, m.loc, v, element); };
+    auto unlessSkipped = [&](Value now, Value before) {
+      return select(b, m.loc, s.finite, now, before);
+    };
+    if (s.clip)
+      g = m.mul(g, in(s.clip));
     auto state = [&](size_t k) { return block->getArgument((1 + k) * params.size() + position); };
+    auto setState = [&](size_t k, Value now) {
+      newStates[k].push_back(unlessSkipped(now, state(k)));
+    };
     Value update;
     if (adam) {
       Value m1 = m.add(m.scale(state(0), options.beta1), m.scale(g, 1 - options.beta1));
       Value v1 = m.add(m.scale(state(1), options.beta2), m.mul(m.scale(g, 1 - options.beta2), g));
-      newStates[0].push_back(m1);
-      newStates[1].push_back(v1);
-      Value root = m.mul(unary<SqrtOp>(b, loc, v1), in(s.rootCorrect));
+      setState(0, m1);
+      setState(1, v1);
+      Value root = m.mul(unary<SqrtOp>(b, m.loc, v1), in(s.rootCorrect));
       Value step = m.div(m.mul(m1, in(s.stepSize)), m.add(root, m.number(root, options.epsilon)));
       bool decays = options.decay != 0 && (options.decayAll || !gradients.getArgAttr(i, kNoDecay));
       Value base = p;
@@ -218,19 +255,12 @@ FailureOr<func::FuncOp> cleave::addOptimizer(func::FuncOp gradients,
       Value direction = g;
       if (!states.empty()) {
         direction = m.add(m.scale(state(0), options.momentum), g);
-        newStates[0].push_back(direction);
+        setState(0, direction);
       }
       update = m.sub(p, m.mul(direction, in(lr)));
     }
-    newParams.push_back(update);
+    newParams.push_back(unlessSkipped(update, p));
   }
-  Value norm;
-  for (auto &[axes, sum] : norms) {
-    norm = norm ? m.add(norm, sum) : sum;
-    ofNorm.insert(norm.getDefiningOp());
-  }
-  if (norm)
-    norm = unary<SqrtOp>(b, loc, norm);
 
   SmallVector<Value> results(newParams);
   SmallVector<DictionaryAttr> resultAttrs;
@@ -244,26 +274,28 @@ FailureOr<func::FuncOp> cleave::addOptimizer(func::FuncOp gradients,
     for (unsigned i : params)
       named((states[k] + pathOf(i)).str());
   }
+  if (adam) {
+    results.push_back(count);
+    named("adam.t");
+  }
   for (unsigned i = 0; i < numForward; ++i) {
     results.push_back(resultOf(i));
     auto attr = gradients.getResultAttrOfType<StringAttr>(i, kName);
     named(i == 0 ? "loss" : attr ? attr.getValue() : StringRef("result"));
   }
-  if (norm) {
-    results.push_back(norm);
-    named("gradient_norm");
-  }
+  results.push_back(norm);
+  named("gradient_norm");
   func::ReturnOp::create(b, loc, results);
   function.setType(b.getFunctionType(types, SmallVector<Type>(ValueRange(results).getTypes())));
   function.setAllResultAttrs(resultAttrs);
-  bool after = lastOfGradients == nullptr;
+  bool after = lastOfGradients == nullptr, ofNorm = true;
   for (Operation &op : block->without_terminator()) {
     if (after) {
       op.setAttr(kPhase, b.getStringAttr("optimizer"));
       if (op.getNumOperands()) // for profiles
-        op.setAttr(kPart, b.getStringAttr(ofNorm.contains(&op) ? "gradient_norm"
-                                                               : StringRef(options.kind)));
+        op.setAttr(kPart, b.getStringAttr(ofNorm ? "gradient_norm" : StringRef(options.kind)));
     }
+    ofNorm &= &op != lastOfNorm;
     after |= &op == lastOfGradients;
   }
   return function;
@@ -287,6 +319,7 @@ struct AddOptimizer : cleave::impl::CleaveAddOptimizerBase<AddOptimizer> {
     options.epsilon = epsilon;
     options.decay = decay;
     options.decayAll = decayAll;
+    options.clip = clip;
     if (failed(addOptimizer(target, options)))
       signalPassFailure();
   }

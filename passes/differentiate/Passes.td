@@ -30,6 +30,7 @@ def CleaveAddOptimizer : Pass<"cleave-add-optimizer", "::mlir::ModuleOp"> {
     Option<"beta2", "beta2", "double", "0.999", "of adamw">,
     Option<"epsilon", "epsilon", "double", "1e-8", "of adamw">,
     Option<"decay", "decay", "double", "0.01", "decoupled weight decay of adamw">,
-    Option<"decayAll", "decay-all", "bool", "false", "decay norms and biases too">
+    Option<"decayAll", "decay-all", "bool", "false", "decay norms and biases too">,
+    Option<"clip", "clip", "double", "0.0", "the largest global norm of the gradients, 0: any">
   ];
 }

@@ -94,6 +94,41 @@ TEST_P(Training, SgdIsTheReferences) {
   EXPECT_TRUE(close(oracle("gpt2/sgd3_f64.safetensors"), persistent(*session), 1e-11));
 }
 
+TEST_P(Training, ClippedSgdIsTheReferences) {
+  OptimizerSettings clipped = sgd();
+  clipped.clip = 1; // of 12.3 at first
+  auto session = ready(trainStep(DType::F64, clipped));
+  ASSERT_TRUE(session);
+  steps(*session, inputs, 0.1, 3);
+  EXPECT_TRUE(close(oracle("gpt2/clip3_f64.safetensors"), persistent(*session), 1e-11));
+}
+
+/// A step whose gradients are not finite leaves every bit of params and states on all
+/// ranks, and AdamW's count: the next step is as if it had never been.
+TEST_P(Training, StepsWithoutFiniteGradientsAreSkipped) {
+  OptimizerSettings clipped = adamw();
+  clipped.clip = 1;
+  auto executable = compiled(gpt2(), GetParam(), trainStep(DType::F32, clipped));
+  auto session = ready(executable), without = ready(executable);
+  ASSERT_TRUE(session && without);
+  RunOptions options;
+  options.checkReplicas = true;
+  steps(*session, inputs, 1e-3, 1);
+  Tensors right = persistent(*session, true);
+  HostTensor broken = right.at("body.b2");
+  broken.as<float>()[3] = std::numeric_limits<float>::infinity();
+  ASSERT_TRUE(session->set("body.b2", broken.view()));
+  Tensors before = persistent(*session, true);
+  auto skipped = steps(*session, inputs, 1e-3, 2, 1, options);
+  ASSERT_EQ(skipped.size(), 2u);
+  EXPECT_FALSE(std::isfinite(number(skipped[1], "gradient_norm")));
+  EXPECT_TRUE(sameBits(before, persistent(*session, true)));
+  ASSERT_TRUE(session->set("body.b2", right.at("body.b2").view()));
+  steps(*session, inputs, 1e-3, 1, 1);
+  steps(*without, inputs, 1e-3, 2);
+  EXPECT_TRUE(sameBits(persistent(*without, true), persistent(*session, true)));
+}
+
 /// With dropout, so that the masks take part.
 TEST_P(Training, TwoRunsAreBitEqual) {
   auto executable =

@@ -20,6 +20,9 @@ Files written (safetensors)
     sgd3_f64       the weights after 3 steps of SGD (lr 0.1, momentum 0.9), in float64
     sgd3_f32       the same in float32
     adamw3_f64     the weights after 3 steps of AdamW, in float64
+    clip3_f64      the weights after 3 steps of the same SGD, gradients clipped to a norm of 1
+    groups3_f64    the weights after 3 steps of the same AdamW, clipped to 2: wte frozen, half the
+                   learning rate for all of body, no decay for wpe, a decay of 0.2 for body.b1
     training       adamw.losses_f64, adamw.losses_f32 (20), sgd.losses_f64 (3): the loss before each
                    step. AdamW: lr 1e-3, betas 0.9 0.999, eps 1e-8, weight decay 0.1 on everything
                    but norms and biases (wte and wpe are decayed). The same batch at each step.
@@ -191,7 +194,7 @@ def expected(weights, inputs, dtype):
     return result
 
 
-def train(weights, inputs, dtype, make_optimizer, steps):
+def train(weights, inputs, dtype, make_optimizer, steps, clip=None):
     model = fresh(weights, dtype)
     optimizer = make_optimizer(model)
     losses = []
@@ -199,6 +202,8 @@ def train(weights, inputs, dtype, make_optimizer, steps):
         optimizer.zero_grad()
         _, loss = evaluate(model, inputs)
         loss.backward()
+        if clip:
+            nn.utils.clip_grad_norm_([p for p in model.parameters() if p.grad is not None], clip)
         optimizer.step()
         losses.append(loss.item())
     return np.array(losses), unload(model, lambda p: p)
@@ -212,6 +217,21 @@ def adamw(model):
     # torch's matrices and embeddings have two dimensions, its norms and biases one.
     groups = [{"params": [p for p in model.parameters() if p.dim() > 1], "weight_decay": 0.1},
               {"params": [p for p in model.parameters() if p.dim() == 1], "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.999), eps=1e-8)
+
+
+def grouped_adamw(model):
+    model.wte.weight.requires_grad_(False)
+    inner = [b.mlp_proj.weight for b in model.h] + [b.c_fc.weight for b in model.h] + \
+        [w for b in model.h for w in (b.c_attn.weight, b.attn_proj.weight)]
+    b1 = [b.c_fc.bias for b in model.h]
+    rest = [p for p in model.h.parameters() if not any(p is q for q in inner + b1)]
+    groups = [{"params": [model.wpe.weight], "weight_decay": 0.0},
+              {"params": list(model.ln_f.parameters()), "weight_decay": 0.0},
+              {"params": inner, "weight_decay": 0.1, "lr": 5e-4},
+              {"params": b1, "weight_decay": 0.2, "lr": 5e-4},
+              {"params": rest, "weight_decay": 0.0, "lr": 5e-4}]
+    assert sum(len(g["params"]) for g in groups) + 1 == len(list(model.parameters()))
     return torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.999), eps=1e-8)
 
 
@@ -229,6 +249,8 @@ def main():
     adamw_f32, _ = train(weights, inputs, torch.float32, adamw, 20)
     _, adamw3 = train(weights, inputs, torch.float64, adamw, 3)
     sgd_f64, sgd3_f64 = train(weights, inputs, torch.float64, sgd, 3)
+    _, clip3_f64 = train(weights, inputs, torch.float64, sgd, 3, clip=1.0)
+    _, groups3_f64 = train(weights, inputs, torch.float64, grouped_adamw, 3, clip=2.0)
     _, sgd3_f32 = train(weights, inputs, torch.float32, sgd, 3)
     values = {torch.float64: expected(weights, inputs, torch.float64),
               torch.float32: expected(weights, inputs, torch.float32)}
@@ -238,6 +260,7 @@ def main():
             ("weights", weights), ("inputs", inputs),
             ("expected_f64", values[torch.float64]), ("expected_f32", values[torch.float32]),
             ("sgd3_f64", sgd3_f64), ("sgd3_f32", sgd3_f32), ("adamw3_f64", adamw3),
+            ("clip3_f64", clip3_f64), ("groups3_f64", groups3_f64),
             ("training", {"adamw.losses_f64": adamw_f64, "adamw.losses_f32": adamw_f32,
                           "sgd.losses_f64": sgd_f64})):
         safetensors_np.save(out / f"{name}.safetensors", tensors, about)

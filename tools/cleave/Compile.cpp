@@ -36,12 +36,13 @@ Status writeText(const CompileCommand &o, const std::string &text) {
 }
 
 Status emitAst(const CompileCommand &o) {
+  std::vector<std::string> options = {
+      "--kind",       "--fn",      "--batch", "--seq", "--dim",   "--training", "--no-fuse",
+      "--no-overlap", "--remarks", "--model", "--set", "--dtype", "--plan",     "--mesh"};
+  options.insert(options.end(), OptimizerChoice::compiled().begin(),
+                 OptimizerChoice::compiled().end());
   if (auto status =
-          requireNone(o.app,
-                      {"--kind", "--fn", "--batch", "--seq", "--dim", "--optimizer", "--momentum",
-                       "--decay", "--decay-all", "--training", "--no-fuse", "--no-overlap",
-                       "--remarks", "--model", "--set", "--dtype", "--plan", "--mesh"},
-                      "with --emit=ast, which prints the text as it was read");
+          requireNone(o.app, options, "with --emit=ast, which prints the text as it was read");
       !status)
     return status;
   auto file = readSource(o.file);

@@ -162,6 +162,16 @@ void addOptimizerSettings(CLI::App *app, OptimizerChoice &o) {
       ->check(realNumber(0, 1e3))
       ->type_name("X");
   app->add_flag("--decay-all", o.settings.decayAll, "decay norms and biases too");
+  app->add_option("--clip", o.settings.clip,
+                  "multiply the gradients by min(1, X / (norm + 1e-6)), norm that of all of them")
+      ->check(realNumber(1e-12, 1e12))
+      ->type_name("X");
+}
+
+const std::vector<std::string> &OptimizerChoice::compiled() {
+  static const std::vector<std::string> options = {"--optimizer", "--momentum", "--decay",
+                                                   "--decay-all", "--clip"};
+  return options;
 }
 
 bool OptimizerChoice::given(const std::string &option) const {
@@ -177,7 +187,7 @@ Status requireNone(const CLI::App *app, const std::vector<std::string> &options,
 }
 
 Status OptimizerChoice::check(bool trains) const {
-  for (const char *option : {"--optimizer", "--momentum", "--decay", "--decay-all"})
+  for (const std::string &option : compiled())
     if (!trains && given(option))
       return Error{fmt::format("{} belongs to --kind train", option)};
   bool sgd = settings.kind == "sgd";

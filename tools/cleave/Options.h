@@ -45,6 +45,8 @@ struct OptimizerChoice {
   bool given(const std::string &option) const;
   double rate() const { return rate(settings.kind); }
   double rate(std::string_view kind) const { return lr > 0 ? lr : kind == "sgd" ? 0.1 : 1e-3; }
+  /// The options that say what a training step computes: an executable has them already.
+  static const std::vector<std::string> &compiled();
   const CLI::App *app = nullptr;
 };
 
@@ -71,7 +73,7 @@ void addThreads(CLI::App *app, CommonOptions &o);
 void addOutput(CLI::App *app, CommonOptions &o);              ///< --json --quiet
 void addOptimizer(CLI::App *app, OptimizerChoice &o);         ///< --optimizer
 void addRate(CLI::App *app, OptimizerChoice &o);              ///< --lr
-void addOptimizerSettings(CLI::App *app, OptimizerChoice &o); ///< --momentum --decay --decay-all
+void addOptimizerSettings(CLI::App *app, OptimizerChoice &o); ///< the rest of compiled()
 
 /// Fails if one of the options is given: it has no effect, `where` says with what.
 Status requireNone(const CLI::App *app, const std::vector<std::string> &options,

@@ -30,12 +30,11 @@ struct StepRecord {
   int64_t step = 0;
   double loss = 0, norm = 0, seconds = 0, tokensPerSecond = 0;
 
+  /// A norm that is not finite: params and state are what they were.
+  bool skipped() const { return !std::isfinite(norm); }
   Json json() const {
-    return {{"step", step},
-            {"loss", loss},
-            {"gradient_norm", norm},
-            {"seconds", seconds},
-            {"tokens_per_second", tokensPerSecond}};
+    return {{"step", step},         {"loss", loss},       {"gradient_norm", norm},
+            {"skipped", skipped()}, {"seconds", seconds}, {"tokens_per_second", tokensPerSecond}};
   }
 };
 
@@ -116,6 +115,9 @@ private:
   void finish(Session &session, const Built &built, size_t number);
   bool wantsLine(int64_t step) const { return step % o.every == 0 || step == 1 || step == o.steps; }
 
+  /// More steps in a row without a finite gradient than this do not come right again.
+  static constexpr int64_t mostSkipped = 10;
+
   const TrainOptions &o;
   double rate = 0; ///< learning rate
   Progress progress;
@@ -129,7 +131,9 @@ Result<Built> Training::compileOrRead() {
         !status)
       return status.error();
   if (isExecutable(o)) {
-    for (const char *option : {"--fn", "--optimizer", "--momentum", "--decay", "--decay-all"})
+    std::vector<std::string> options = OptimizerChoice::compiled();
+    options.emplace_back("--fn");
+    for (const std::string &option : options)
       if (o.optimizer.given(option))
         return Error{fmt::format("{} cannot be changed: '{}' is an executable, compiled already",
                                  option, o.file)};
@@ -192,6 +196,7 @@ Status Training::loop(Session &session, const TextSource &text, const Program &p
   using Clock = std::chrono::steady_clock;
   interrupted = 0;
   InterruptGuard guard;
+  int64_t inARow = 0; // skipped steps
   for (int64_t step = 0; step < o.steps && !interrupted; ++step) {
     auto start = Clock::now();
     auto result = session.run(program.name, text.step(static_cast<uint32_t>(step)),
@@ -208,22 +213,27 @@ Status Training::loop(Session &session, const TextSource &text, const Program &p
     record.loss = number(*result, "loss");
     record.norm = number(*result, "gradient_norm");
     records.push_back(record);
+    inARow = record.skipped() ? inARow + 1 : 0;
     if (o.json)
       outLine(record.json());
-    else if (!o.quiet && wantsLine(record.step)) {
+    else if (!o.quiet && (wantsLine(record.step) || record.skipped())) {
       progress.clear();
-      out(fmt::format("step {:>5}  loss {:<9.6g}  gradient norm {:<9.4g}  {:>9} tokens/s\n",
+      out(fmt::format("step {:>5}  loss {:<9.6g}  gradient norm {:<9.4g}  {:>9} tokens/s{}\n",
                       record.step, record.loss, record.norm,
-                      countText(std::llround(record.tokensPerSecond))));
+                      countText(std::llround(record.tokensPerSecond)),
+                      record.skipped() ? "  skipped: the norm is not finite" : ""));
       std::fflush(stdout);
     } else {
       progress.say(fmt::format("step {} of {}, loss {:.6g}", record.step, o.steps, record.loss));
     }
-    if (!std::isfinite(record.loss) || !std::isfinite(record.norm)) {
+    bool lost = !record.skipped() && !std::isfinite(record.loss);
+    if (lost || inARow == mostSkipped || inARow == o.steps) {
       progress.clear();
-      return Error{fmt::format("the loss is {} and the gradient norm {} at step {}: a smaller --lr "
-                               "than {:g} may help; nothing was written",
-                               record.loss, record.norm, record.step, rate)};
+      return Error{fmt::format(
+          "the loss is {} and the gradient norm {} at step {}{}: a smaller "
+          "--lr than {:g} may help; nothing was written",
+          record.loss, record.norm, record.step,
+          lost ? "" : fmt::format(", and {} in a row skipped", countText(inARow, "step")), rate)};
     }
   }
   progress.clear();
@@ -258,6 +268,8 @@ void Training::finish(Session &session, const Built &built, size_t number) {
       seconds.empty() ? 0 : records.front().tokensPerSecond * records.front().seconds / median;
   PlannedMemory memory = plannedMemory(*built.executable, program);
   auto steps = static_cast<int64_t>(records.size());
+  int64_t skipped =
+      std::count_if(records.begin(), records.end(), [](auto &r) { return r.skipped(); });
   double rows = 0;
   for (const StepRecord &record : records)
     rows += record.seconds;
@@ -283,6 +295,7 @@ void Training::finish(Session &session, const Built &built, size_t number) {
   if (o.json) {
     Json end = {{"end", interrupted ? "interrupted" : "done"},
                 {"steps", steps},
+                {"skipped", skipped},
                 {"loss", steps ? Json(records.back().loss) : Json()},
                 {"step_seconds_median", median},
                 {"tokens_per_second", speed},
@@ -306,6 +319,8 @@ void Training::finish(Session &session, const Built &built, size_t number) {
   }
   if (interrupted)
     out(fmt::format("interrupted after step {}\n", steps));
+  if (skipped)
+    out(fmt::format("{} skipped: the gradient norm was not finite\n", countText(skipped, "step")));
   if (steps)
     out(fmt::format("{} on {} ({}{}): loss {:.6g} -> {:.6g}, {} a step, {} tokens/s\n",
                     countText(steps, "step"), meshText(built.executable->mesh),
