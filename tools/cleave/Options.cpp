@@ -9,6 +9,7 @@
 #include <charconv>
 #include <cmath>
 #include <fmt/format.h>
+#include <numbers>
 
 namespace cleave::tool {
 
@@ -152,6 +153,41 @@ void addRate(CLI::App *app, OptimizerChoice &o) {
   app->add_option("--lr", o.lr, "learning rate (adamw: 0.001, sgd: 0.1)")
       ->check(realNumber(1e-12, 1e6))
       ->type_name("X");
+}
+
+void addSchedule(CLI::App *app, RateSchedule &o) {
+  app->add_option("--schedule", o.kind,
+                  "of the learning rate behind the warm-up: constant, or linear or cosine decay to "
+                  "--min-lr at the last step (constant)")
+      ->check(oneOf({"constant", "linear", "cosine"}))
+      ->type_name("WORD");
+  app->add_option("--warmup", o.warmup, "steps in which the rate rises: --lr * step / N (0)")
+      ->check(wholeNumber(0, 1LL << 31))
+      ->type_name("N");
+  app->add_option("--min-lr", o.least, "the rate of the last step (0)")
+      ->check(realNumber(0, 1e6))
+      ->type_name("X");
+}
+
+Status RateSchedule::check(const CLI::App *app, int64_t steps, double peak) const {
+  if (kind == "constant")
+    if (auto status = requireNone(app, {"--min-lr"}, "with --schedule constant"); !status)
+      return status;
+  if (warmup > steps)
+    return Error{fmt::format("--warmup {} is more than the {} --steps", warmup, steps)};
+  if (least > peak)
+    return Error{fmt::format("--min-lr {:g} is above the learning rate, {:g}", least, peak)};
+  return {};
+}
+
+double RateSchedule::at(int64_t step, int64_t steps, double peak) const {
+  if (step < warmup)
+    return peak * static_cast<double>(step) / static_cast<double>(warmup);
+  if (kind == "constant" || step <= warmup)
+    return peak;
+  double p = static_cast<double>(step - warmup) / static_cast<double>(steps - warmup);
+  double share = kind == "linear" ? 1 - p : (1 + std::cos(std::numbers::pi * p)) / 2;
+  return least + (peak - least) * share;
 }
 
 void addOptimizerSettings(CLI::App *app, OptimizerChoice &o) {

@@ -50,6 +50,20 @@ struct OptimizerChoice {
   const CLI::App *app = nullptr;
 };
 
+/// How the learning rate goes from step to step.
+struct RateSchedule {
+  std::string kind = "constant"; ///< "constant", "linear" or "cosine"
+  int64_t warmup = 0;
+  double least = 0;
+
+  /// Fails if the settings contradict each other or one has no effect.
+  Status check(const CLI::App *app, int64_t steps, double peak) const;
+  /// Of a step, counted from 1: peak * step / warmup up to `warmup`; behind it, with p going from
+  /// 0 at `warmup` to 1 at `steps`, least + (peak - least) * f(p), f(p) = 1 - p (linear),
+  /// (1 + cos(pi p)) / 2 (cosine; arXiv 1608.03983 without restarts), or peak (constant).
+  double at(int64_t step, int64_t steps, double peak) const;
+};
+
 /// The program's commands, each with what it does once its options are read.
 struct Commands {
   CLI::App &app;
@@ -73,6 +87,7 @@ void addThreads(CLI::App *app, CommonOptions &o);
 void addOutput(CLI::App *app, CommonOptions &o);              ///< --json --quiet
 void addOptimizer(CLI::App *app, OptimizerChoice &o);         ///< --optimizer
 void addRate(CLI::App *app, OptimizerChoice &o);              ///< --lr
+void addSchedule(CLI::App *app, RateSchedule &o);             ///< --schedule --warmup --min-lr
 void addOptimizerSettings(CLI::App *app, OptimizerChoice &o); ///< the rest of compiled()
 
 /// Fails if one of the options is given: it has no effect, `where` says with what.

@@ -22,19 +22,25 @@ namespace {
 struct TrainOptions : CommonOptions {
   std::string data, tokenizer = "bytes", weights, trace;
   OptimizerChoice optimizer;
+  RateSchedule schedule;
   int64_t steps = 100, every = 1;
   bool dryRun = false, profile = false, noOverlap = false;
 };
 
 struct StepRecord {
   int64_t step = 0;
-  double loss = 0, norm = 0, seconds = 0, tokensPerSecond = 0;
+  double loss = 0, norm = 0, rate = 0, seconds = 0, tokensPerSecond = 0;
 
   /// A norm that is not finite: params and state are what they were.
   bool skipped() const { return !std::isfinite(norm); }
   Json json() const {
-    return {{"step", step},         {"loss", loss},       {"gradient_norm", norm},
-            {"skipped", skipped()}, {"seconds", seconds}, {"tokens_per_second", tokensPerSecond}};
+    return {{"step", step},
+            {"loss", loss},
+            {"gradient_norm", norm},
+            {"lr", rate},
+            {"skipped", skipped()},
+            {"seconds", seconds},
+            {"tokens_per_second", tokensPerSecond}};
   }
 };
 
@@ -119,7 +125,7 @@ private:
   static constexpr int64_t mostSkipped = 10;
 
   const TrainOptions &o;
-  double rate = 0; ///< learning rate
+  double rate = 0; ///< learning rate, the highest
   Progress progress;
   std::vector<StepRecord> records;
 };
@@ -199,8 +205,9 @@ Status Training::loop(Session &session, const TextSource &text, const Program &p
   int64_t inARow = 0; // skipped steps
   for (int64_t step = 0; step < o.steps && !interrupted; ++step) {
     auto start = Clock::now();
+    double now = o.schedule.at(step + 1, o.steps, rate);
     auto result = session.run(program.name, text.step(static_cast<uint32_t>(step)),
-                              scalarsOf(program, o.seed, step, rate));
+                              scalarsOf(program, o.seed, step, now));
     if (!result)
       return text.explain(result.error());
     // The first step pays for touching memory for the first time.
@@ -212,14 +219,16 @@ Status Training::loop(Session &session, const TextSource &text, const Program &p
     record.tokensPerSecond = static_cast<double>(text.tokensPerStep()) / record.seconds;
     record.loss = number(*result, "loss");
     record.norm = number(*result, "gradient_norm");
+    record.rate = now;
     records.push_back(record);
     inARow = record.skipped() ? inARow + 1 : 0;
     if (o.json)
       outLine(record.json());
     else if (!o.quiet && (wantsLine(record.step) || record.skipped())) {
       progress.clear();
-      out(fmt::format("step {:>5}  loss {:<9.6g}  gradient norm {:<9.4g}  {:>9} tokens/s{}\n",
-                      record.step, record.loss, record.norm,
+      out(fmt::format("step {:>5}  loss {:<9.6g}  gradient norm {:<9.4g}  lr {:<9.4g}  {:>9} "
+                      "tokens/s{}\n",
+                      record.step, record.loss, record.norm, record.rate,
                       countText(std::llround(record.tokensPerSecond)),
                       record.skipped() ? "  skipped: the norm is not finite" : ""));
       std::fflush(stdout);
@@ -368,6 +377,8 @@ Status Training::run() {
   auto optimizer = built->executable->settings.find("optimizer");
   bool known = optimizer != built->executable->settings.end();
   rate = o.optimizer.rate(known ? optimizer->second : o.optimizer.settings.kind);
+  if (auto status = o.schedule.check(o.optimizer.app, o.steps, rate); !status)
+    return status;
   auto number = built->find("train_step", o);
   if (!number)
     return number.error();
@@ -440,6 +451,7 @@ void addTrain(Commands &commands) {
   addSizes(app, *o);
   addOptimizer(app, o->optimizer);
   addRate(app, o->optimizer);
+  addSchedule(app, o->schedule);
   addOptimizerSettings(app, o->optimizer);
   app->add_option("--weights", o->weights, "start from these weights")->type_name("FILE");
   app->add_option("--out", o->out, "folder for weights.safetensors and metrics.jsonl")
