@@ -51,7 +51,11 @@ inline constexpr llvm::StringLiteral kRole = "cleave.role"; // argument: param s
 inline constexpr llvm::StringLiteral kInit = "cleave.init"; // param: initialiser's text
 inline constexpr llvm::StringLiteral kStacked =
     "cleave.stacked"; // param, state: how many leading dims count layers
-inline constexpr llvm::StringLiteral kNoDecay = "cleave.no_decay";     // param: norm or bias
+inline constexpr llvm::StringLiteral kNoDecay = "cleave.no_decay"; // param: norm or bias
+inline constexpr llvm::StringLiteral kFrozen = "cleave.frozen";    // param: does not learn
+inline constexpr llvm::StringLiteral kRate =
+    "cleave.lr_factor";                                       // param: f64, times the learning rate
+inline constexpr llvm::StringLiteral kDecay = "cleave.decay"; // param: f64, its own
 inline constexpr llvm::StringLiteral kDonatedTo = "cleave.donated_to"; // argument: result number
 inline constexpr llvm::StringLiteral kRange = "cleave.range"; // input: exclusive bound of its ids
 inline constexpr llvm::StringLiteral kRangeDim =

@@ -242,6 +242,9 @@ Status Pipeline::compileEntry(const EntryPoint &entry) {
     func::FuncOp kept = target;
     std::string name = entry.function;
     if (entry.kind != EntryPoint::Kind::Function) {
+      if (entry.kind == EntryPoint::Kind::TrainStep &&
+          failed(groupParams(target, options.optimizer.groups)))
+        return failure();
       FailureOr<func::FuncOp> gradients = differentiate(target);
       if (failed(gradients))
         return failure();

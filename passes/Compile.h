@@ -11,6 +11,7 @@
 #pragma once
 
 #include "frontend/Checked.h"
+#include "passes/differentiate/ParamGroups.h"
 #include "runtime/core/Result.h"
 #include "runtime/executable/Executable.h"
 
@@ -42,6 +43,7 @@ struct OptimizerSettings {
   double decay = 0.01; ///< adamw, decoupled
   bool decayAll = false;
   double clip = 0; ///< the largest global norm of the gradients; 0: any
+  std::vector<ParamGroup> groups;
 };
 
 /// A decision of the fusion stage.

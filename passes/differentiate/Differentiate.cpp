@@ -461,7 +461,7 @@ FailureOr<func::FuncOp> cleave::differentiate(func::FuncOp function) {
   SmallVector<unsigned> params;
   for (unsigned i = 0; i < result.getNumArguments(); ++i)
     if (auto role = result.getArgAttrOfType<StringAttr>(i, kRole);
-        role && role.getValue() == "param")
+        role && role.getValue() == "param" && !result.getArgAttr(i, kFrozen))
       if (tensorOf(result.getArgument(i)).isFloat()) {
         params.push_back(i);
         active.mark(result.getArgument(i));

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "ir/Dialect.h"
+#include "passes/differentiate/ParamGroups.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"
@@ -18,8 +19,12 @@ namespace cleave {
 llvm::LogicalResult expandComposites(mlir::ModuleOp module);
 llvm::LogicalResult expandComposite(ExpandableOpInterface op);
 
+/// Marks the function's params with what the groups say (kRate, kDecay, kFrozen).
+llvm::LogicalResult groupParams(mlir::func::FuncOp function, llvm::ArrayRef<ParamGroup> groups);
+
 /// Adds `<name>_grads` beside the function: the same arguments; its results, then
-/// d(first result)/d(param) for every param in order, each of the param's type.
+/// d(first result)/d(param) for every param in order that is not marked as frozen,
+/// each of the param's type.
 /// The function must hold primitive ops and attention only and have a float scalar as its
 /// first result; else an error is emitted at the place.
 llvm::FailureOr<mlir::func::FuncOp> differentiate(mlir::func::FuncOp function);
@@ -37,10 +42,10 @@ struct OptimizerOptions {
 
 /// Adds `train_step` to the module, from a function that `differentiate` made:
 /// arguments params, states (`adam.m:PATH`, `adam.v:PATH`, then `adam.t`, the f64 count of
-/// steps taken; `sgd.momentum:PATH`), inputs, seed, step (i64, of the random numbers), lr
-/// (f64); results: new params, new states (both donated), then the loss and the gradients'
-/// global norm (f64), before it is clipped. A norm that is not finite: the step is skipped,
-/// params and states keep their bits.
+/// steps taken; `sgd.momentum:PATH`), frozen params, inputs, seed, step (i64, of the random
+/// numbers), lr (f64); results: new params, new states (both donated), then the loss and the
+/// gradients' global norm (f64), before it is clipped. A norm that is not finite: the step is
+/// skipped, params and states keep their bits.
 llvm::FailureOr<mlir::func::FuncOp> addOptimizer(mlir::func::FuncOp gradients,
                                                  const OptimizerOptions &options);
 

@@ -54,6 +54,13 @@ struct Arithmetic {
   Value scale(Value x, double s) { return mul(x, number(x, s)); }
 };
 
+/// A param's decay: its group's, else the optimizer's, which spares norms and biases.
+double decayOf(func::FuncOp gradients, unsigned param, const OptimizerOptions &options) {
+  if (auto own = gradients.getArgAttrOfType<FloatAttr>(param, kDecay))
+    return own.getValueAsDouble();
+  return options.decayAll || !gradients.getArgAttr(param, kNoDecay) ? options.decay : 0;
+}
+
 } // namespace
 
 FailureOr<func::FuncOp> cleave::addOptimizer(func::FuncOp gradients,
@@ -77,7 +84,8 @@ FailureOr<func::FuncOp> cleave::addOptimizer(func::FuncOp gradients,
     auto role = gradients.getArgAttrOfType<StringAttr>(i, kRole);
     auto name = gradients.getArgAttrOfType<StringAttr>(i, kName);
     bool isParam = role && role.getValue() == "param";
-    if (isParam && tensorOf(gradients.getArgument(i)).isFloat())
+    if (isParam && tensorOf(gradients.getArgument(i)).isFloat() &&
+        !gradients.getArgAttr(i, kFrozen))
       params.push_back(i);
     else if (role && role.getValue() == "scalar" && name && name.getValue() == "seed")
       seed = i;
@@ -232,6 +240,9 @@ FailureOr<func::FuncOp> cleave::addOptimizer(func::FuncOp gradients,
     auto unlessSkipped = [&](Value now, Value before) {
       return select(b, m.loc, s.finite, now, before);
     };
+    auto own = gradients.getArgAttrOfType<FloatAttr>(i, kRate);
+    double factor = own ? own.getValueAsDouble() : 1;
+    auto scaled = [&](Value rate) { return factor == 1 ? rate : m.scale(rate, factor); };
     if (s.clip)
       g = m.mul(g, in(s.clip));
     auto state = [&](size_t k) { return block->getArgument((1 + k) * params.size() + position); };
@@ -245,11 +256,11 @@ FailureOr<func::FuncOp> cleave::addOptimizer(func::FuncOp gradients,
       setState(0, m1);
       setState(1, v1);
       Value root = m.mul(unary<SqrtOp>(b, m.loc, v1), in(s.rootCorrect));
-      Value step = m.div(m.mul(m1, in(s.stepSize)), m.add(root, m.number(root, options.epsilon)));
-      bool decays = options.decay != 0 && (options.decayAll || !gradients.getArgAttr(i, kNoDecay));
+      Value step =
+          m.div(m.mul(m1, in(scaled(s.stepSize))), m.add(root, m.number(root, options.epsilon)));
       Value base = p;
-      if (decays)
-        base = m.mul(p, in(m.sub(m.number(lr, 1), m.scale(lr, options.decay))));
+      if (double decay = decayOf(gradients, i, options); decay != 0)
+        base = m.mul(p, in(m.sub(m.number(lr, 1), m.scale(lr, factor * decay))));
       update = m.sub(base, step);
     } else {
       Value direction = g;
@@ -257,7 +268,7 @@ FailureOr<func::FuncOp> cleave::addOptimizer(func::FuncOp gradients,
         direction = m.add(m.scale(state(0), options.momentum), g);
         setState(0, direction);
       }
-      update = m.sub(p, m.mul(direction, in(lr)));
+      update = m.sub(p, m.mul(direction, in(scaled(lr))));
     }
     newParams.push_back(unlessSkipped(update, p));
   }

@@ -8,8 +8,22 @@ def CleaveExpandComposites : Pass<"cleave-expand-composites", "::mlir::ModuleOp"
   let summary = "Replaces composite ops (norms, softmax, cross-entropy, attention, ...) by primitive ops";
 }
 
+def CleaveGroupParams : Pass<"cleave-group-params", "::mlir::ModuleOp"> {
+  let summary = "Marks the params of groups with their own learning rate and decay, and frozen ones";
+  let description = [{
+    `cleave-differentiate` makes no gradients for frozen params, and `cleave-add-optimizer`
+    reads the other marks. A pattern that matches no param is an error; of several groups
+    that match a param, each setting is that of the last which has it.
+  }];
+  let options = [
+    Option<"function", "function", "std::string", "\"loss\"", "the function to differentiate">,
+    Option<"groups", "groups", "std::string", "\"\"", "PATTERN:lr=0.1x,decay=0 and so on, between them ;">,
+    Option<"freeze", "freeze", "std::string", "\"\"", "patterns, between them ;">
+  ];
+}
+
 def CleaveDifferentiate : Pass<"cleave-differentiate", "::mlir::ModuleOp"> {
-  let summary = "Adds <function>_grads: the function's results, then the gradient of the first for every param";
+  let summary = "Adds <function>_grads: the function's results, then the gradient of the first for every param that learns";
   let description = [{
     The first result must be a float scalar. Repeats get a reverse repeat; what
     their backward pass reads is stacked by the forward one, and cheap

@@ -103,6 +103,30 @@ TEST_P(Training, ClippedSgdIsTheReferences) {
   EXPECT_TRUE(close(oracle("gpt2/clip3_f64.safetensors"), persistent(*session), 1e-11));
 }
 
+/// Groups by pattern, of which the last counts, and a frozen param that is used twice. It
+/// has no gradient, so the norm and the optimizer's state are without it.
+TEST_P(Training, GroupsAreTheReferences) {
+  OptimizerSettings grouped = adamw();
+  grouped.clip = 2;
+  for (const char *text : {"body.*:lr=0.5x,decay=3", "wpe:decay=0", "body.*:decay=0.1",
+                           "body.n?.*:decay=0", "body.b?:decay=0", "body.b1:decay=0.2"}) {
+    auto group = parseParamGroup(text);
+    ASSERT_TRUE(group) << group.error().message;
+    grouped.groups.push_back(*group);
+  }
+  grouped.groups.push_back(frozenGroup("wte"));
+  auto session = ready(trainStep(DType::F64, grouped));
+  ASSERT_TRUE(session);
+  steps(*session, inputs, 1e-3, 3);
+  Tensors expected = oracle("gpt2/groups3_f64.safetensors"), found = persistent(*session), keyBias;
+  keyBias.insert(expected.extract("body.bk"));
+  EXPECT_TRUE(close(expected, found, 1e-11));
+  EXPECT_TRUE(close(keyBias, found, 1e-9));
+  Tensors states = persistent(*session, true);
+  EXPECT_FALSE(states.count("adam.m:wte"));
+  EXPECT_TRUE(states.count("adam.m:wpe"));
+}
+
 /// A step whose gradients are not finite leaves every bit of params and states on all
 /// ranks, and AdamW's count: the next step is as if it had never been.
 TEST_P(Training, StepsWithoutFiniteGradientsAreSkipped) {

@@ -75,8 +75,9 @@ Status runCompile(const CompileCommand &o) {
     if (std::find(kinds->begin(), kind, *kind) != kind)
       return Error{fmt::format("--kind {}: '{}' is given twice", fmt::join(*kinds, ","), *kind)};
   bool trains = std::find(kinds->begin(), kinds->end(), "train") != kinds->end();
-  if (auto status = o.optimizer.check(trains); !status)
-    return status;
+  auto optimizer = o.optimizer.chosen(trains);
+  if (!optimizer)
+    return optimizer.error();
   if (trains && kinds->size() == 1)
     if (auto status = requireNone(o.app, {"--training"},
                                   "with --kind train alone, where dropout is always active");
@@ -92,7 +93,7 @@ Status runCompile(const CompileCommand &o) {
   if (!program)
     return program.error();
   CompileOptions options;
-  options.optimizer = o.optimizer.settings;
+  options.optimizer = *optimizer;
   options.fuse = !o.noFuse;
   options.overlap = !o.noOverlap;
   options.entries.clear();

@@ -105,8 +105,9 @@ Result<Built> compileOrRead(const ExplainOptions &o) {
           "--optimizer cannot be changed: '{}' is an executable, compiled already", o.file)};
     return readBuilt(o);
   }
-  if (auto status = o.optimizer.check(o.kind == "train"); !status)
-    return status.error();
+  auto optimizer = o.optimizer.chosen(o.kind == "train");
+  if (!optimizer)
+    return optimizer.error();
   auto source = Source::open(o);
   if (!source)
     return source.error();
@@ -124,7 +125,7 @@ Result<Built> compileOrRead(const ExplainOptions &o) {
       return status.error();
   CompileOptions options;
   options.listFusion = o.fusion;
-  options.optimizer = o.optimizer.settings;
+  options.optimizer = *optimizer;
   options.entries = {{o.function,
                       o.kind == "train"   ? EntryPoint::Kind::TrainStep
                       : o.kind == "grads" ? EntryPoint::Kind::Gradients

@@ -202,11 +202,21 @@ void addOptimizerSettings(CLI::App *app, OptimizerChoice &o) {
                   "multiply the gradients by min(1, X / (norm + 1e-6)), norm that of all of them")
       ->check(realNumber(1e-12, 1e12))
       ->type_name("X");
+  auto list = [&](const char *name, std::vector<std::string> &into, const char *what) {
+    return app->add_option(name, into, what)->expected(1)->take_all()->allow_extra_args(false);
+  };
+  list("--group", o.groups,
+       "settings of the params whose names match: 'body.*:lr=0.1x,decay=0' (a tenth of the rate, "
+       "no decay); of several that match the last counts")
+      ->type_name("PATTERN:K=V");
+  list("--freeze", o.frozen,
+       "params that do not learn: 'body.*'; they have no gradient and no state")
+      ->type_name("PATTERN");
 }
 
 const std::vector<std::string> &OptimizerChoice::compiled() {
-  static const std::vector<std::string> options = {"--optimizer", "--momentum", "--decay",
-                                                   "--decay-all", "--clip"};
+  static const std::vector<std::string> options = {
+      "--optimizer", "--momentum", "--decay", "--decay-all", "--clip", "--group", "--freeze"};
   return options;
 }
 
@@ -222,7 +232,7 @@ Status requireNone(const CLI::App *app, const std::vector<std::string> &options,
   return {};
 }
 
-Status OptimizerChoice::check(bool trains) const {
+Result<OptimizerSettings> OptimizerChoice::chosen(bool trains) const {
   for (const std::string &option : compiled())
     if (!trains && given(option))
       return Error{fmt::format("{} belongs to --kind train", option)};
@@ -232,7 +242,18 @@ Status OptimizerChoice::check(bool trains) const {
   for (const char *option : {"--decay", "--decay-all"})
     if (sgd && given(option))
       return Error{fmt::format("{} belongs to --optimizer adamw", option)};
-  return {};
+  OptimizerSettings all = settings;
+  for (const std::string &text : groups) {
+    auto group = parseParamGroup(text);
+    if (!group)
+      return Error{"--group: " + group.error().message};
+    if (sgd && group->decay)
+      return Error{fmt::format("--group '{}': decay belongs to --optimizer adamw", text)};
+    all.groups.push_back(*group);
+  }
+  for (const std::string &pattern : frozen)
+    all.groups.push_back(frozenGroup(pattern));
+  return all;
 }
 
 void addOutput(CLI::App *app, CommonOptions &o) {

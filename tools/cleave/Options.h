@@ -38,9 +38,11 @@ struct CommonOptions {
 struct OptimizerChoice {
   OptimizerSettings settings;
   double lr = 0; ///< 0: the optimizer's own
+  std::vector<std::string> groups, frozen;
 
-  /// Fails if an option belongs to the other optimizer, or if one is given and nothing is trained.
-  Status check(bool trains = true) const;
+  /// The settings, with the groups. Fails if an option belongs to the other optimizer, or if one
+  /// is given and nothing is trained.
+  Result<OptimizerSettings> chosen(bool trains = true) const;
   /// Whether the user wrote the option.
   bool given(const std::string &option) const;
   double rate() const { return rate(settings.kind); }

@@ -149,8 +149,9 @@ Result<Built> Training::compileOrRead() {
                                o.file)};
     return readBuilt(o);
   }
-  if (auto status = o.optimizer.check(); !status)
-    return status.error();
+  auto optimizer = o.optimizer.chosen();
+  if (!optimizer)
+    return optimizer.error();
   auto source = Source::open(o);
   if (!source)
     return source.error();
@@ -167,7 +168,7 @@ Result<Built> Training::compileOrRead() {
     return scalar.error();
   CompileOptions options;
   options.entries = {{o.function, EntryPoint::Kind::TrainStep, true}};
-  options.optimizer = o.optimizer.settings;
+  options.optimizer = *optimizer;
   options.overlap = !o.noOverlap;
   return build(*program, o.plan, o.elementType(), std::move(options), progress);
 }
