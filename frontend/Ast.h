@@ -205,6 +205,14 @@ struct PlanZero {
   std::vector<Name> axes;
 };
 
+/// `accumulate 4 over rows`
+struct PlanAccumulate {
+  SourceRange range;
+  int64_t count = 0;
+  SourceRange countRange;
+  Name dim; ///< empty: not given
+};
+
 struct Plan {
   SourceRange range;
   Name name;
@@ -214,6 +222,7 @@ struct Plan {
   std::vector<PlanPin> pins;
   std::vector<PlanOverlap> overlaps; ///< more than one is an error
   std::vector<PlanZero> zeros;       ///< more than one is an error
+  std::vector<PlanAccumulate> accumulates;
 };
 
 struct File {

@@ -333,6 +333,9 @@ public:
       names(zero.axes);
       out += '\n';
     }
+    for (const PlanAccumulate &a : p.accumulates)
+      out += "  accumulate " + std::to_string(a.count) +
+             (a.dim.text.empty() ? "" : " over " + a.dim.text) + "\n";
     for (const PlanPin &pin : p.pins) {
       out += "  at " + pin.path + ": ";
       rule(pin.rule);

@@ -258,6 +258,8 @@ struct Plan {
   std::vector<Pin> pins;
   std::optional<Overlap> overlap;
   std::optional<Zero> zero;
+  int64_t accumulate = 1; ///< micro-batches into which a training step cuts its batch
+  std::string accumulateDim = "batch";
   SourceRange range;
 };
 

@@ -498,9 +498,9 @@ private:
   }
 
   bool directive(Plan &p) {
-    static const std::vector<std::string> later = {
-        "precision", "recompute", "accumulate", "pipeline", "auto",
-        "bucket",    "prefetch",  "offload",    "schedule", "ring"};
+    static const std::vector<std::string> later = {"precision", "recompute", "pipeline",
+                                                   "auto",      "bucket",    "prefetch",
+                                                   "offload",   "schedule",  "ring"};
     if (current().is("shard")) {
       PlanRule rule;
       if (!planRule(rule))
@@ -514,6 +514,8 @@ private:
       return overlap(p);
     if (current().is("zero"))
       return zero(p);
+    if (current().is("accumulate"))
+      return accumulate(p);
     if (current().is("replicate"))
       return fail("a setting",
                   "what no rule shards is replicated; to pin a value write `at NAME: replicate`");
@@ -521,15 +523,16 @@ private:
     if (std::find(later.begin(), later.end(), word) != later.end()) {
       diagnostics.readableError(current().range,
                                 quoted(word) + " is not available in this version of Cleave",
-                                "a plan has `shard ... by ...` and `at ...: ...`");
+                                "a plan has `shard ... by ...`, `accumulate N` and `at ...: ...`");
       return false;
     }
-    std::vector<std::string> known = {"shard", "at", "overlap", "zero"};
+    std::vector<std::string> known = {"shard", "at", "overlap", "zero", "accumulate"};
     known.insert(known.end(), later.begin(), later.end());
     std::string near = nearest(word, known);
-    diagnostics.readableError(current().range, "a plan has no setting " + quoted(word),
-                              near.empty() ? "a plan has `shard ... by ...` and `at ...: ...`"
-                                           : "did you mean " + quoted(near) + "?");
+    diagnostics.readableError(
+        current().range, "a plan has no setting " + quoted(word),
+        near.empty() ? "a plan has `shard ... by ...`, `accumulate N` and `at ...: ...`"
+                     : "did you mean " + quoted(near) + "?");
     return false;
   }
 
@@ -568,6 +571,22 @@ private:
     if (!expect("over", "and the mesh axes", form) || !names(zero.axes, "the name of a mesh axis"))
       return false;
     p.zeros.push_back(std::move(zero));
+    return endOfStatement();
+  }
+
+  bool accumulate(Plan &p) {
+    PlanAccumulate a;
+    a.range = current().range;
+    advance();
+    a.countRange = current().range;
+    if (current().kind != TokenKind::Integer)
+      return fail("the number of micro-batches", "as in `accumulate 4`");
+    a.count = current().integer;
+    advance();
+    if (accept("over") && !name(a.dim, "the name of a dim"))
+      return false;
+    a.range = join(a.range, previousRange());
+    p.accumulates.push_back(std::move(a));
     return endOfStatement();
   }
 

@@ -150,15 +150,8 @@ void Checker::planOverlap(const std::vector<ast::PlanOverlap> &overlaps, Plan &p
                         "`overlap bucketed(25MB)` does");
     else if (bucketed && *o.bytes < 1)
       diagnostics.error(o.bytesRange, "a bucket has at least one byte");
-    bool data = std::any_of(plan.rules.begin(), plan.rules.end(), [&](const ShardRule &rule) {
-      return std::any_of(rule.alternatives.begin(), rule.alternatives.end(),
-                         [&](const auto &alternative) {
-                           return std::any_of(alternative.dims.begin(), alternative.dims.end(),
-                                              [&](const PlanDim &planned) {
-                                                const NamedDim *named = program.dim(planned.name);
-                                                return named && named->kind == NamedDim::Free;
-                                              });
-                         });
+    bool data = std::any_of(plan.axes.begin(), plan.axes.end(), [&](const MeshAxisDecl &axis) {
+      return program.splitBy(plan, axis.name).free != nullptr;
     });
     if (!data)
       diagnostics.error(o.range, "no rule of the plan splits data, so no gradient is summed",
@@ -204,6 +197,35 @@ void Checker::planZero(const std::vector<ast::PlanZero> &zeros, Plan &plan,
   }
 }
 
+void Checker::accumulate(const ast::Plan &p, Plan &out) {
+  for (const ast::PlanAccumulate &a : p.accumulates) {
+    if (&a != &p.accumulates.front()) {
+      diagnostics.error(a.range, "`accumulate` stands twice")
+          .notes.push_back({p.accumulates.front().range, "the first is here"});
+      continue;
+    }
+    if (a.count < 1 || a.count > 65536)
+      diagnostics.error(a.countRange,
+                        "the batch is cut into " + std::to_string(a.count) + " micro-batches",
+                        "from 1 to 65536");
+    std::string dim = a.dim.text.empty() ? out.accumulateDim : a.dim.text;
+    const NamedDim *found = findDim(dim, root);
+    std::vector<std::string> free;
+    for (const NamedDim &known : program.dims)
+      if (known.kind == NamedDim::Free)
+        free.push_back(known.name);
+    if (!found || found->kind != NamedDim::Free)
+      diagnostics.error(a.dim.text.empty() ? a.range : a.dim.range,
+                        "the model " + quoted(program.model) + " has no free dim " + quoted(dim) +
+                            " to cut into micro-batches",
+                        a.dim.text.empty() ? "write `accumulate " + std::to_string(a.count) +
+                                                 " over DIM` with a dim that comes with the data"
+                                           : meantHint(dim, free));
+    out.accumulate = a.count;
+    out.accumulateDim = dim;
+  }
+}
+
 void Checker::plan(const ast::Plan &p) {
   Plan out;
   size_t before = diagnostics.size();
@@ -224,6 +246,7 @@ void Checker::plan(const ast::Plan &p) {
                         "give the axis another name");
     out.axes.push_back({axis.name.text, axis.size, axis.name.range});
   }
+  accumulate(p, out);
   std::set<std::string> used;
   // The same dim may not get the same axis twice.
   std::map<std::pair<std::string, std::string>, SourceRange> given;

@@ -410,6 +410,13 @@ def Cleave_ShardSliceOp : Cleave_Op<"shard_slice", [Pure, ElementwiseTrait]> {
   let hasVerifier = 1;
   let assemblyFormat = "$operand `along` $dim `over` $axes (`offset` `(` $offsets^ `)`)? attr-dict `:` type($operand) `->` type($result)";
 }
+def Cleave_SplitDimOp : Cleave_Op<"split_dim", [Pure]> {
+  let summary = "The same bytes with the first dim in two: a new major one in front of it.";
+  let arguments = (ins Cleave_TensorType:$operand);
+  let results = (outs Cleave_TensorType:$result);
+  let hasVerifier = 1;
+  let assemblyFormat = "$operand attr-dict `:` type($operand) `->` type($result)";
+}
 def Cleave_PinOp : Cleave_TensorOp<"pin", [ElementwiseTrait]> {
   let summary = "x, a named value whose sharding the plan fixes: `at NAME: ...`.";
   let description = "`rules` replaces the plan's; an empty list replicates. `axes`: the axes that the pin speaks of.";
@@ -420,6 +427,10 @@ def Cleave_PinOp : Cleave_TensorOp<"pin", [ElementwiseTrait]> {
 }
 def Cleave_ShardOffsetOp : Cleave_Op<"shard_offset", [Pure]> {
   let summary = "Global index of the first element of this rank's shard: shard index * block.";
+  let description = [{
+    The last of the axes may be the dim of a repeat around the op: an iteration then counts as a
+    rank does. So too for `cleave.shard_extent`.
+  }];
   let arguments = (ins ArrayAttr:$axes, I64Attr:$block);
   let results = (outs Index:$result);
   let assemblyFormat = "$axes `block` $block attr-dict";

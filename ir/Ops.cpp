@@ -474,6 +474,18 @@ LogicalResult AllToAllOp::verify() {
   return verifyCollective(*this, {getGatherDim(), getSplitDim()});
 }
 LogicalResult ShardSliceOp::verify() { return verifyCollective(*this, {getDim()}); }
+LogicalResult SplitDimOp::verify() {
+  NamedTensorType from = tensorOf(getOperand()), to = getType();
+  bool split = from.getRank() > 0 && to.getRank() == from.getRank() + 1 &&
+               to.getElementType() == from.getElementType() &&
+               to.getNames().drop_front() == from.getNames() &&
+               to.getSizes().drop_front(2) == from.getSizes().drop_front() &&
+               to.getSizes()[0] * to.getSizes()[1] == from.getSizes()[0];
+  if (!split)
+    return emitOpError() << "splits the first dim of " << from << " in two, which does not give "
+                         << to;
+  return success();
+}
 LogicalResult PinOp::verify() { return verifyElementwise(*this); }
 LogicalResult MaskPaddingOp::verify() {
   if (getExtents().size() != getDims().size())

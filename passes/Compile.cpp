@@ -15,6 +15,7 @@
 #include "passes/schedule/Schedule.h"
 #include "passes/sharding/Mutate.h"
 #include "passes/sharding/Sharding.h"
+#include "passes/structure/Accumulate.h"
 #include "passes/structure/Tap.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -152,6 +153,13 @@ private:
     kept.setSymName(name);
   }
 
+  const checked::Plan *plan() const {
+    return options.plan == "none" ? nullptr : program.plan(options.plan);
+  }
+  int64_t microBatches() const {
+    return options.accumulate ? options.accumulate : plan() ? plan()->accumulate : 1;
+  }
+  std::string accumulateDim() const { return plan() ? plan()->accumulateDim : "batch"; }
   void listFusion(Block &block, const FusionPlan &plan);
   Status compileEntry(const EntryPoint &entry);
   Status finish();
@@ -271,13 +279,16 @@ Status Pipeline::compileEntry(const EntryPoint &entry) {
     return simplify();
   });
   CLEAVE_STAGE("shard", EmitStage::Sharded, [&]() -> LogicalResult {
+    if (entry.kind != EntryPoint::Kind::Function &&
+        failed(splitMicroBatches(*module, microBatches(), accumulateDim())))
+      return failure();
     if (failed(assignShardings(*module)) || failed(insertCollectives(*module)) ||
         failed(maskPadding(*module)) || failed(verifyShardings(*module)) ||
         failed(verifyPadding(*module)))
       return failure();
     if (options.emit == EmitStage::Sharded)
       return success();
-    if (failed(partition(*module)))
+    if (failed(partition(*module)) || failed(repeatMicroBatches(*module)))
       return failure();
     return options.mutation.empty() ? success() : mutateCollective(*module, options.mutation);
   });

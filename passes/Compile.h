@@ -70,6 +70,8 @@ struct CompileOptions {
   /// Of the checked program, whose axes have sizes (CheckOptions::mesh); empty or
   /// "none": one rank.
   std::string plan;
+  /// Micro-batches into which gradients and training steps cut the batch; 0: as the plan says.
+  int64_t accumulate = 0;
   bool fuse = true;             ///< off: one kernel for each op
   bool reuseMemory = true;      ///< off: no two values share memory
   bool overlap = true;          ///< off: no collective runs beside other work

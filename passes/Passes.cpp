@@ -10,6 +10,7 @@
 void cleave::registerCleavePasses() {
   registerDifferentiatePasses();
   registerShardingPasses();
+  registerStructurePasses();
   registerFusionPasses();
   registerSchedulePasses();
 }

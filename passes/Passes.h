@@ -16,11 +16,15 @@ namespace cleave {
 #include "passes/differentiate/Passes.h.inc"
 #define GEN_PASS_DECL
 #include "passes/sharding/Passes.h.inc"
+#define GEN_PASS_DECL
+#include "passes/structure/Passes.h.inc"
 
 #define GEN_PASS_REGISTRATION
 #include "passes/differentiate/Passes.h.inc"
 #define GEN_PASS_REGISTRATION
 #include "passes/sharding/Passes.h.inc"
+#define GEN_PASS_REGISTRATION
+#include "passes/structure/Passes.h.inc"
 
 /// Registers every pass of the project, for tools that run them by name.
 void registerCleavePasses();

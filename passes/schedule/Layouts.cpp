@@ -363,7 +363,8 @@ CollectiveSite cleave::collectiveSite(Operation *op, const CollectiveStep &step)
 }
 
 FailureOr<RankScalar> cleave::rankScalar(Operation *user, Value value,
-                                         const std::vector<MeshAxis> &mesh) {
+                                         const std::vector<MeshAxis> &mesh,
+                                         const DenseMap<Operation *, int64_t> &iterations) {
   RankScalar scalar;
   APInt number;
   Operation *op = value.getDefiningOp();
@@ -384,6 +385,16 @@ FailureOr<RankScalar> cleave::rankScalar(Operation *user, Value value,
   } else {
     return user->emitError() << "an index must be a constant, a shard's offset or its extent";
   }
+  // The last axis may be a repeat's dim.
+  if (!axes.empty())
+    for (auto repeat = op->getParentOfType<RepeatOp>(); repeat;
+         repeat = repeat->getParentOfType<RepeatOp>())
+      if (repeat.getDim() == cast<AxisAttr>(axes[axes.size() - 1]).getName()) {
+        scalar.parts = static_cast<int64_t>(repeat.getCount());
+        scalar.part = iterations.at(repeat);
+        axes = ArrayAttr::get(op->getContext(), axes.getValue().drop_back());
+        break;
+      }
   FailureOr<std::vector<SubAxis>> list = subAxes(op->getLoc(), axes, mesh);
   if (failed(list))
     return failure();

@@ -39,9 +39,10 @@ llvm::FailureOr<CollectiveStep> collectiveStep(mlir::Operation *op,
 CollectiveSite collectiveSite(mlir::Operation *op, const CollectiveStep &step);
 
 /// The number that an index operand stands for: a constant, a shard's offset or
-/// its extent.
-llvm::FailureOr<RankScalar> rankScalar(mlir::Operation *user, mlir::Value value,
-                                       const std::vector<MeshAxis> &mesh);
+/// its extent. `iterations`: where each of the repeats around it is.
+llvm::FailureOr<RankScalar>
+rankScalar(mlir::Operation *user, mlir::Value value, const std::vector<MeshAxis> &mesh,
+           const llvm::DenseMap<mlir::Operation *, int64_t> &iterations);
 
 /// "forward", "backward" or "optimizer": the op's, or for a group its first
 /// inner op's that says.

@@ -68,6 +68,8 @@ struct Printer {
       }
       out << (s.kind == RankScalar::Kind::Offset ? "offset" : "extent");
       axes(s.axes);
+      if (s.parts > 1)
+        out << " part " << s.part << " of " << s.parts << " ";
       out << "*" << s.block;
       if (s.kind == RankScalar::Kind::Extent)
         out << " of " << s.size;

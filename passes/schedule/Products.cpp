@@ -74,7 +74,7 @@ LogicalResult Scheduler::addEpilogue(ContractOp op, FusedOp epilogue, GemmStep &
   std::vector<Place> operands;
   for (auto [i, input] : llvm::enumerate(epilogue.getInputs())) {
     if (!isa<NamedTensorType>(input.getType())) {
-      FailureOr<RankScalar> scalar = rankScalar(epilogue, input, mesh);
+      FailureOr<RankScalar> scalar = rankScalar(epilogue, input, mesh, iterationOf);
       if (failed(scalar))
         return failure();
       gemm.epilogueScalars.push_back(*scalar);

@@ -62,6 +62,8 @@ std::vector<std::pair<int, int>> cleave::elementwisePairs(FusedOp op) {
 
 /// The op gives its operand's bytes, so its result is at the operand's place.
 static bool isView(Operation *op) {
+  if (isa<SplitDimOp>(op))
+    return true;
   if (isa<RenameOp, StopGradientOp, BarrierOp, PinOp>(op))
     return tensorOf(op->getOperand(0)).getSizes() == tensorOf(op->getResult(0)).getSizes() &&
            (isa<RenameOp>(op) ||
@@ -420,7 +422,7 @@ LogicalResult Scheduler::emitFused(FusedOp op, Frame &frame) {
   KernelStep kernel{info.symbol, {}, {}, info.extent, info.grain};
   for (Value input : op.getInputs()) {
     if (!isa<NamedTensorType>(input.getType())) {
-      FailureOr<RankScalar> scalar = rankScalar(op, input, mesh);
+      FailureOr<RankScalar> scalar = rankScalar(op, input, mesh, iterationOf);
       if (failed(scalar))
         return failure();
       kernel.scalars.push_back(*scalar);
@@ -482,7 +484,7 @@ LogicalResult Scheduler::emitRepeat(RepeatOp op, Frame &frame) {
     Frame body;
     body.parent = &frame;
     iterations[&body] = {&frame, t};
-    int64_t layer = layerOf(op, t);
+    int64_t layer = iterationOf[op] = layerOf(op, t);
     if (Value table = layerTables.lookup(op)) {
       Place place = placeOf(table, frame);
       body.places[op.getLayer()] = {place.buffer, place.offset + 4 * layer, 4};

@@ -123,6 +123,7 @@ private:
   llvm::DenseMap<Operation *, Value> layerTables;
   /// Of each frame that is an iteration: the frame of its repeat, its number.
   llvm::DenseMap<Frame *, std::pair<Frame *, int64_t>> iterations;
+  llvm::DenseMap<Operation *, int64_t> iterationOf; ///< of the repeats that are being unrolled
   llvm::DenseMap<std::pair<Operation *, std::pair<Frame *, unsigned>>, Place> stacks;
   SmallVector<int> resultBuffers;
   llvm::DenseMap<Location, int32_t> locationNumbers;

@@ -33,7 +33,7 @@ int64_t RankPosition::shardIndex(const std::vector<SubAxis> &axes) const {
 int64_t RankPosition::resolve(const RankScalar &scalar) const {
   if (scalar.kind == RankScalar::Kind::Constant)
     return scalar.value;
-  int64_t offset = shardIndex(scalar.axes) * scalar.block;
+  int64_t offset = (shardIndex(scalar.axes) * scalar.parts + scalar.part) * scalar.block;
   if (scalar.kind == RankScalar::Kind::Offset)
     return offset;
   return std::min(scalar.block, std::max<int64_t>(0, scalar.size - offset));

@@ -61,14 +61,16 @@ struct TensorLayout {
   std::vector<DimLayout> dims;
 };
 
-/// A number that depends on the rank only.
-/// Offset: shard index * block. Extent: min(block, max(0, size - offset)).
+/// A number that depends on the rank and, in an unrolled loop over micro-batches, on
+/// which of them it is: its shard is number `rank's shard index * parts + part`.
+/// Offset: that number * block. Extent: min(block, max(0, size - offset)).
 struct RankScalar {
   enum class Kind : uint8_t { Constant, Offset, Extent } kind = Kind::Constant;
   int64_t value = 0; ///< Constant
   int64_t size = 0;  ///< global size of the dim
   int64_t block = 0;
   std::vector<SubAxis> axes;
+  int64_t parts = 1, part = 0;
 };
 
 /// Where bytes live. `Argument`: persistent, owned by the caller, one for each
@@ -244,7 +246,7 @@ struct Program {
 };
 
 struct Executable {
-  static constexpr int32_t currentVersion = 3;
+  static constexpr int32_t currentVersion = 4;
   int32_t version = currentVersion;
   std::string model;
   std::string plan;

@@ -81,7 +81,7 @@ static Json toJson(const TensorLayout &layout) {
 static Json toJson(const RankScalar &s) {
   if (s.kind == RankScalar::Kind::Constant)
     return s.value;
-  return Json::array({text(scalarKinds, s.kind), s.size, s.block, toJson(s.axes)});
+  return Json::array({text(scalarKinds, s.kind), s.size, s.block, toJson(s.axes), s.parts, s.part});
 }
 
 static Json toJson(const std::vector<RankScalar> &scalars) {
@@ -365,6 +365,8 @@ static std::vector<RankScalar> readScalars(const Node &node) {
     s.size = n.at(1).integer();
     s.block = n.at(2).integer();
     s.axes = readAxes(n.at(3));
+    s.parts = n.at(4).integer();
+    s.part = n.at(5).integer();
     return s;
   });
 }

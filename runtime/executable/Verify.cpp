@@ -178,6 +178,8 @@ private:
         return "a scalar depends on axes that the mesh does not have";
       if (s.size < 0 || s.block < 0 || s.size > mostBytes || s.block > mostBytes)
         return fmt::format("a scalar of size {} and block {}", s.size, s.block);
+      if (s.parts < 1 || s.parts > mostBytes || s.part < 0 || s.part >= s.parts)
+        return fmt::format("a scalar of part {} of {}", s.part, s.parts);
     }
     return "";
   }

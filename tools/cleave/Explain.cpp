@@ -126,6 +126,7 @@ Result<Built> compileOrRead(const ExplainOptions &o) {
   CompileOptions options;
   options.listFusion = o.fusion;
   options.optimizer = *optimizer;
+  options.accumulate = o.accumulate;
   options.entries = {{o.function,
                       o.kind == "train"   ? EntryPoint::Kind::TrainStep
                       : o.kind == "grads" ? EntryPoint::Kind::Gradients
@@ -265,6 +266,7 @@ void addExplain(Commands &commands) {
       "  cleave explain models/gpt2.cleave --fusion\n");
   addFile(app, *o, true);
   addPlan(app, *o);
+  addAccumulate(app, *o);
   addFunction(app, *o, "loss");
   app->add_option("--kind", o->kind, "train, grads or forward (train)")
       ->check(oneOf({"train", "grads", "forward"}))

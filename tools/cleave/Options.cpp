@@ -105,6 +105,14 @@ void addPlan(CLI::App *app, CommonOptions &o) {
   addMesh(app, o);
 }
 
+void addAccumulate(CLI::App *app, CommonOptions &o) {
+  app->add_option("--accumulate", o.accumulate,
+                  "cut the batch of a training step into N micro-batches, one after the other (as "
+                  "the plan says, else 1)")
+      ->check(wholeNumber(1, 65536))
+      ->type_name("N");
+}
+
 void addSizes(CLI::App *app, CommonOptions &o) {
   app->add_option("--batch", o.batch, "rows, of all ranks together")
       ->check(wholeNumber(1, 1 << 30))

@@ -26,7 +26,7 @@ struct CommonOptions {
   std::string file;
   std::string model, function, plan, dtype, out;
   std::vector<std::string> settings, mesh, dims;
-  int64_t batch = 0, seq = 0;
+  int64_t batch = 0, seq = 0, accumulate = 0;
   uint64_t seed = 0;
   int threads = 0;
   bool json = false, quiet = false;
@@ -81,6 +81,7 @@ struct Commands {
 void addFile(CLI::App *app, CommonOptions &o, bool executables);
 void addModel(CLI::App *app, CommonOptions &o); ///< --model --set --dtype
 void addPlan(CLI::App *app, CommonOptions &o);  ///< --plan --mesh
+void addAccumulate(CLI::App *app, CommonOptions &o);
 void addMesh(CLI::App *app, CommonOptions &o);
 void addSizes(CLI::App *app, CommonOptions &o); ///< --batch --seq --dim
 void addFunction(CLI::App *app, CommonOptions &o, const std::string &fallback);

@@ -205,6 +205,13 @@ TEST(Shard, RankScalars) {
   extent.size = 3; // blocks of 1: the last rank is empty
   extent.block = 1;
   EXPECT_EQ(RankPosition(mesh, 3).resolve(extent), 0);
+  // The third of four micro-batches: 16 shards, of which rank 2 has 8 to 11.
+  RankScalar first{RankScalar::Kind::Offset, 0, 27, 2, {tp}, 4, 2};
+  RankScalar rows{RankScalar::Kind::Extent, 0, 27, 2, {tp}, 4, 2};
+  EXPECT_EQ(RankPosition(mesh, 2).resolve(first), 20);
+  EXPECT_EQ(RankPosition(mesh, 2).resolve(rows), 2);
+  EXPECT_EQ(RankPosition(mesh, 3).resolve(first), 28);
+  EXPECT_EQ(RankPosition(mesh, 3).resolve(rows), 0);
 }
 
 static std::vector<TensorLayout> layouts() {

@@ -117,8 +117,8 @@ TEST(Executable, RefusesForeignCutAndNewerFiles) {
   expectRefused(bytes.substr(0, 20), "cut short");
   expectRefused(bytes + "x", "damaged");
   std::string newer = bytes;
-  newer[8] = 4;
-  expectRefused(withChecksum(newer), "format version 4, this program reads version 3");
+  newer[8] = 5;
+  expectRefused(withChecksum(newer), "format version 5, this program reads version 4");
   for (size_t n = 0; n < bytes.size(); ++n)
     ASSERT_FALSE(deserialise(bytes.substr(0, n), "x")) << n;
 }
@@ -248,6 +248,9 @@ TEST(Executable, VerifyFindsEachFault) {
   expect("bias_relu", [&](E &, P &p) { gemm(p).epilogueBuffers[0].offset = 1000; });
   expect("scalar", [&](E &, P &p) {
     gemm(p).epilogueScalars[0] = {RankScalar::Kind::Offset, 0, 4, 2, {{5, 1, 1}}};
+  });
+  expect("a scalar of part 2 of 2", [&](E &, P &p) {
+    gemm(p).epilogueScalars[0] = {RankScalar::Kind::Offset, 0, 4, 2, {}, 2, 2};
   });
   expect("out:", [&](E &, P &p) { reduce(p).out.offset = 1 << 20; });
   expect("out of range", [&](E &, P &p) { reduce(p).outer = INT64_MAX; });

@@ -1,0 +1,29 @@
+//===- Passes.td - the program's structure in time --------*- tablegen -*-===//
+// Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//===----------------------------------------------------------------------===//
+include "mlir/Pass/PassBase.td"
+
+def CleaveSplitMicroBatches : Pass<"cleave-split-micro-batches", "::mlir::ModuleOp"> {
+  let summary = "Splits the batch by a further axis, `accumulate`, which is to become a loop";
+  let description = [{
+    Before `cleave-assign-shardings`: the mesh gets the axis and the plan the rule, so
+    that everything that knows how to split a program over ranks splits it into
+    micro-batches too.
+  }];
+  let options = [
+    Option<"count", "count", "int64_t", "1", "micro-batches">,
+    Option<"dim", "dim", "std::string", "\"batch\"", "the dim that is cut">
+  ];
+}
+
+def CleaveRepeatMicroBatches : Pass<"cleave-repeat-micro-batches", "::mlir::ModuleOp"> {
+  let summary = "Makes the axis `accumulate` a repeat, which carries the sums over it";
+  let description = [{
+    After `cleave-partition`. What an all-reduce over `accumulate` completes is added up
+    from one micro-batch to the next, and reduced over the other axes once, behind the
+    repeat. A sum that the micro-batches themselves need (the count of valid labels) gets
+    a repeat of its own, ahead; if it depends on params the program is refused, for that
+    would be a second forward pass.
+  }];
+}
