@@ -223,6 +223,7 @@ struct Plan {
   std::vector<PlanOverlap> overlaps; ///< more than one is an error
   std::vector<PlanZero> zeros;       ///< more than one is an error
   std::vector<PlanAccumulate> accumulates;
+  std::vector<Name> recomputes; ///< `recompute full`
 };
 
 struct File {

@@ -336,6 +336,8 @@ public:
     for (const PlanAccumulate &a : p.accumulates)
       out += "  accumulate " + std::to_string(a.count) +
              (a.dim.text.empty() ? "" : " over " + a.dim.text) + "\n";
+    for (const Name &policy : p.recomputes)
+      out += "  recompute " + policy.text + "\n";
     for (const PlanPin &pin : p.pins) {
       out += "  at " + pin.path + ": ";
       rule(pin.rule);

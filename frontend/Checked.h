@@ -260,6 +260,7 @@ struct Plan {
   std::optional<Zero> zero;
   int64_t accumulate = 1; ///< micro-batches into which a training step cuts its batch
   std::string accumulateDim = "batch";
+  std::string recompute = "selective"; ///< or "none" or "full"
   SourceRange range;
 };
 

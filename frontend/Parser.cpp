@@ -498,9 +498,8 @@ private:
   }
 
   bool directive(Plan &p) {
-    static const std::vector<std::string> later = {"precision", "recompute", "pipeline",
-                                                   "auto",      "bucket",    "prefetch",
-                                                   "offload",   "schedule",  "ring"};
+    static const std::vector<std::string> later = {"precision", "pipeline", "auto",     "bucket",
+                                                   "prefetch",  "offload",  "schedule", "ring"};
     if (current().is("shard")) {
       PlanRule rule;
       if (!planRule(rule))
@@ -516,6 +515,16 @@ private:
       return zero(p);
     if (current().is("accumulate"))
       return accumulate(p);
+    if (current().is("recompute")) {
+      advance();
+      if (current().is("every")) {
+        diagnostics.readableError(current().range,
+                                  "`every` is not available in this version of Cleave",
+                                  "`recompute full` saves what enters each layer");
+        return false;
+      }
+      return name(p.recomputes.emplace_back(), "`none`, `selective` or `full`") && endOfStatement();
+    }
     if (current().is("replicate"))
       return fail("a setting",
                   "what no rule shards is replicated; to pin a value write `at NAME: replicate`");
@@ -523,16 +532,18 @@ private:
     if (std::find(later.begin(), later.end(), word) != later.end()) {
       diagnostics.readableError(current().range,
                                 quoted(word) + " is not available in this version of Cleave",
-                                "a plan has `shard ... by ...`, `accumulate N` and `at ...: ...`");
+                                "a plan has `shard ... by ...`, `accumulate N`, `recompute ...`, "
+                                "`overlap ...`, `zero ...` and `at ...: ...`");
       return false;
     }
-    std::vector<std::string> known = {"shard", "at", "overlap", "zero", "accumulate"};
+    std::vector<std::string> known = {"shard", "at", "overlap", "zero", "accumulate", "recompute"};
     known.insert(known.end(), later.begin(), later.end());
     std::string near = nearest(word, known);
-    diagnostics.readableError(
-        current().range, "a plan has no setting " + quoted(word),
-        near.empty() ? "a plan has `shard ... by ...`, `accumulate N` and `at ...: ...`"
-                     : "did you mean " + quoted(near) + "?");
+    diagnostics.readableError(current().range, "a plan has no setting " + quoted(word),
+                              near.empty()
+                                  ? "a plan has `shard ... by ...`, `accumulate N`, `recompute "
+                                    "...`, `overlap ...`, `zero ...` and `at ...: ...`"
+                                  : "did you mean " + quoted(near) + "?");
     return false;
   }
 

@@ -136,6 +136,7 @@ private:
   const NamedDim *findDim(const std::string &name, const Instance &context) const;
   /// The dim's atoms; reports an unknown name.
   void accumulate(const ast::Plan &p, Plan &out);
+  void recompute(const ast::Plan &p, Plan &out);
   std::optional<std::vector<std::string>> dimAtoms(const ast::Name &name, const Instance &context);
   std::optional<std::vector<std::string>> dimAtoms(const ast::Expr &e, const Instance &context);
   std::optional<TensorType> type(const ast::Type &type, const Instance &context);

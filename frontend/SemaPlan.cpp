@@ -226,6 +226,19 @@ void Checker::accumulate(const ast::Plan &p, Plan &out) {
   }
 }
 
+void Checker::recompute(const ast::Plan &p, Plan &out) {
+  static const std::vector<std::string> policies = {"none", "selective", "full"};
+  for (const ast::Name &policy : p.recomputes) {
+    if (&policy != &p.recomputes.front())
+      diagnostics.error(policy.range, "`recompute` stands twice")
+          .notes.push_back({p.recomputes.front().range, "the first is here"});
+    else if (std::find(policies.begin(), policies.end(), policy.text) == policies.end())
+      diagnostics.error(policy.range, "there is no way to recompute called " + quoted(policy.text),
+                        meantHint(policy.text, policies));
+    out.recompute = policy.text;
+  }
+}
+
 void Checker::plan(const ast::Plan &p) {
   Plan out;
   size_t before = diagnostics.size();
@@ -247,6 +260,7 @@ void Checker::plan(const ast::Plan &p) {
     out.axes.push_back({axis.name.text, axis.size, axis.name.range});
   }
   accumulate(p, out);
+  recompute(p, out);
   std::set<std::string> used;
   // The same dim may not get the same axis twice.
   std::map<std::pair<std::string, std::string>, SourceRange> given;

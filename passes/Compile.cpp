@@ -159,6 +159,11 @@ private:
   int64_t microBatches() const {
     return options.accumulate ? options.accumulate : plan() ? plan()->accumulate : 1;
   }
+  std::string recompute() const {
+    return !options.recompute.empty() ? options.recompute
+           : plan()                   ? plan()->recompute
+                                      : "selective";
+  }
   std::string accumulateDim() const { return plan() ? plan()->accumulateDim : "batch"; }
   void listFusion(Block &block, const FusionPlan &plan);
   Status compileEntry(const EntryPoint &entry);
@@ -253,7 +258,7 @@ Status Pipeline::compileEntry(const EntryPoint &entry) {
       if (entry.kind == EntryPoint::Kind::TrainStep &&
           failed(groupParams(target, options.optimizer.groups)))
         return failure();
-      FailureOr<func::FuncOp> gradients = differentiate(target);
+      FailureOr<func::FuncOp> gradients = differentiate(target, *recomputeNamed(recompute()));
       if (failed(gradients))
         return failure();
       kept = *gradients;

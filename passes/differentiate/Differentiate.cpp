@@ -10,15 +10,18 @@
 //   backward  %dx, %dw      = repeat reverse (carry %dx') (slices %w, %saved..)
 //                             { .. yield dx, dw }
 //
-// Which forward values are saved is decided first: elementwise values are
-// computed again from the results of contractions, reductions, collectives and
-// the carried values (the anchors), so only anchors are stacked. An anchor that
-// only feeds one elementwise op of its own size is replaced by that op's result
-// (a product plus its bias: the sum is kept, the bias isn't added again).
+// Which forward values are saved is decided first, by one of three policies
+// (Recompute). Selective: elementwise values are computed again from the results
+// of contractions, reductions and attention and the carried values (the anchors),
+// so only anchors are stacked. An anchor that only feeds one elementwise op of its
+// own size is replaced by that op's result (a product plus its bias: the sum is
+// kept, the bias isn't added again). Full: the carried values alone are anchors, and
+// the backward body begins with the layer's forward pass. None: all is an anchor.
 //
 //===----------------------------------------------------------------------===//
 #include "passes/differentiate/Differentiate.h"
 #include "passes/Passes.h"
+#include "runtime/core/NearMatch.h"
 
 #include "mlir/IR/IRMapping.h"
 #include "mlir/Transforms/RegionUtils.h"
@@ -89,7 +92,8 @@ private:
 /// Gradients of one block's values while its backward pass is built.
 class BlockGradients {
 public:
-  BlockGradients(OpBuilder &b, Activity &active) : b(b), active(active) {}
+  BlockGradients(OpBuilder &b, Activity &active, Recompute recompute)
+      : b(b), active(active), recompute(recompute) {}
 
   void add(Location loc, Value v, Value g) {
     NamedTensorType type = tensorOf(v), have = tensorOf(g);
@@ -138,6 +142,7 @@ private:
 
   OpBuilder &b;
   Activity &active;
+  Recompute recompute;
   llvm::DenseMap<Value, Sum> gradients;
 };
 
@@ -150,7 +155,8 @@ bool isScalarLike(Value v) {
 /// the backward body's uses.
 class SavedValues {
 public:
-  SavedValues(RepeatOp forward, Block &backward) : forward(forward), backward(backward) {}
+  SavedValues(RepeatOp forward, Block &backward, Recompute policy)
+      : forward(forward), backward(backward), policy(policy) {}
 
   /// Collects, decides, and returns the forward values to stack, in order.
   void decide() {
@@ -176,8 +182,11 @@ private:
     Region *region = v.getParentRegion();
     return region && forward.getBody().isAncestor(region) && region == &forward.getBody();
   }
-  static bool isCheap(Operation *op) {
-    return (isElementwise(op) || isa<RandomOp>(op)) && op->getNumRegions() == 0;
+  bool isAnchor(Operation *op) const {
+    if (op->getNumOperands() == 0 || policy == Recompute::Full)
+      return false;
+    bool cheap = (isElementwise(op) || isa<RandomOp>(op)) && op->getNumRegions() == 0;
+    return policy == Recompute::None || !cheap;
   }
 
   void visit(Value v) {
@@ -192,11 +201,14 @@ private:
       return;
     }
     Operation *op = v.getDefiningOp();
-    if (!isCheap(op)) {
+    if (isAnchor(op)) {
       saved.insert(v);
       return;
     }
-    for (Value operand : op->getOperands())
+    llvm::SetVector<Value> operands(op->operand_begin(), op->operand_end());
+    if (op->getNumRegions()) // a repeat within the layer
+      getUsedValuesDefinedAbove(op->getRegions(), operands);
+    for (Value operand : operands)
       visit(operand);
     recomputed.insert(op);
   }
@@ -259,6 +271,7 @@ private:
 
   RepeatOp forward;
   Block &backward;
+  Recompute policy;
   llvm::SetVector<Value> needed, direct;
   llvm::DenseSet<Value> seen;
 };
@@ -341,7 +354,7 @@ LogicalResult BlockGradients::backward(RepeatOp forward) {
                                   !forward.getReverse(), inits, stacked, sliceGradientTypes);
   Block &back = reverse.getBody().front();
   OpBuilder inner = OpBuilder::atBlockEnd(&back);
-  BlockGradients gradients(inner, active);
+  BlockGradients gradients(inner, active, recompute);
   // One yielded value may be carried twice, or be an output too: these add up.
   for (auto [i, position] : llvm::enumerate(activeCarried))
     gradients.add(loc, yield.getOperand(position), back.getArgument(1 + i));
@@ -364,7 +377,7 @@ LogicalResult BlockGradients::backward(RepeatOp forward) {
   YieldOp::create(inner, loc, yielded);
 
   // A carried value that the body passes on unchanged is an argument of both.
-  SavedValues saves(forward, back);
+  SavedValues saves(forward, back, recompute);
   saves.decide();
 
   // The forward repeat once more, with what is saved as further outputs.
@@ -395,7 +408,7 @@ LogicalResult BlockGradients::backward(RepeatOp forward) {
   for (Operation &op : body)
     if (saves.recomputed.contains(&op)) {
       Operation *clone = start.clone(op, map);
-      clone->setAttr(kPhase, b.getStringAttr("backward"));
+      clone->walk([&](Operation *made) { made->setAttr(kPhase, b.getStringAttr("backward")); });
     }
   back.walk([&](Operation *op) {
     for (OpOperand &operand : op->getOpOperands())
@@ -438,7 +451,14 @@ LogicalResult BlockGradients::backward(RepeatOp forward) {
 
 } // namespace
 
-FailureOr<func::FuncOp> cleave::differentiate(func::FuncOp function) {
+std::optional<Recompute> cleave::recomputeNamed(StringRef name) {
+  for (auto [i, known] : llvm::enumerate(recomputeNames))
+    if (name == known)
+      return static_cast<Recompute>(i);
+  return std::nullopt;
+}
+
+FailureOr<func::FuncOp> cleave::differentiate(func::FuncOp function, Recompute recompute) {
   if (function.isExternal() || function.getNumResults() == 0)
     return function.emitError() << "'" << function.getSymName()
                                 << "' has no result to differentiate";
@@ -484,7 +504,7 @@ FailureOr<func::FuncOp> cleave::differentiate(func::FuncOp function) {
   // A mark on the op itself: an address may be a new op's by the time that it is asked for.
   StringAttr ofForward = b.getStringAttr("forward"), ofBackward = b.getStringAttr("backward");
   body.walk([&](Operation *op) { op->setAttr(kPhase, ofForward); });
-  BlockGradients gradients(b, active);
+  BlockGradients gradients(b, active, recompute);
   Value loss = ret.getOperand(0);
   gradients.add(ret.getLoc(), loss, constant(b, ret.getLoc(), lossType, 1));
   if (failed(gradients.backward(body))) {
@@ -533,7 +553,14 @@ struct Differentiate : cleave::impl::CleaveDifferentiateBase<Differentiate> {
       getOperation().emitError() << "there is no function '" << function << "'";
       return signalPassFailure();
     }
-    if (failed(differentiate(target)))
+    std::optional<Recompute> policy = recomputeNamed(recompute);
+    if (!policy) {
+      target.emitError() << "there is no recompute policy '" << recompute << "'"
+                         << didYouMean(std::string(recompute), recomputeNames)
+                         << "; there are none, selective and full";
+      return signalPassFailure();
+    }
+    if (failed(differentiate(target, *policy)))
       signalPassFailure();
   }
 };

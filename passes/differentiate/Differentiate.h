@@ -10,6 +10,8 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"
 
+#include <array>
+#include <optional>
 #include <string>
 
 namespace cleave {
@@ -22,12 +24,23 @@ llvm::LogicalResult expandComposite(ExpandableOpInterface op);
 /// Marks the function's params with what the groups say (kRate, kDecay, kFrozen).
 llvm::LogicalResult groupParams(mlir::func::FuncOp function, llvm::ArrayRef<ParamGroup> groups);
 
+/// Which values of a layer the backward pass has from the forward pass, and which it
+/// computes again. What it computes again has the same bits, masks too.
+enum class Recompute {
+  None,      ///< all that it reads is saved
+  Selective, ///< elementwise values are computed again
+  Full,      ///< only what enters a layer is saved; its forward pass runs again
+};
+inline constexpr std::array<llvm::StringLiteral, 3> recomputeNames = {"none", "selective", "full"};
+std::optional<Recompute> recomputeNamed(llvm::StringRef name);
+
 /// Adds `<name>_grads` beside the function: the same arguments; its results, then
 /// d(first result)/d(param) for every param in order that is not marked as frozen,
 /// each of the param's type.
 /// The function must hold primitive ops and attention only and have a float scalar as its
 /// first result; else an error is emitted at the place.
-llvm::FailureOr<mlir::func::FuncOp> differentiate(mlir::func::FuncOp function);
+llvm::FailureOr<mlir::func::FuncOp> differentiate(mlir::func::FuncOp function,
+                                                  Recompute recompute = Recompute::Selective);
 
 struct OptimizerOptions {
   std::string kind = "adamw"; ///< "adamw" or "sgd"

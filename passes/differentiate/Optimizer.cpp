@@ -194,8 +194,8 @@ FailureOr<func::FuncOp> cleave::addOptimizer(func::FuncOp gradients,
     Value square = reduce(b, m.loc, Reduction::Sum, m.mul(wide, wide), all);
     SmallVector<int> axes;
     auto layers = gradients.getArgAttrOfType<IntegerAttr>(i, kStacked);
-    Sharding lives = sharding->zeroTarget(type, sharding->target(type),
-                                          layers ? layers.getInt() : 0);
+    Sharding lives =
+        sharding->zeroTarget(type, sharding->target(type), layers ? layers.getInt() : 0);
     for (const auto &dim : lives.dims)
       axes.append(dim.begin(), dim.end());
     llvm::sort(axes);

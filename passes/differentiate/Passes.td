@@ -30,7 +30,8 @@ def CleaveDifferentiate : Pass<"cleave-differentiate", "::mlir::ModuleOp"> {
     elementwise values are computed again instead.
   }];
   let options = [
-    Option<"function", "function", "std::string", "\"loss\"", "the function to differentiate">
+    Option<"function", "function", "std::string", "\"loss\"", "the function to differentiate">,
+    Option<"recompute", "recompute", "std::string", "\"selective\"", "none, selective or full: what of a layer its backward pass computes again">
   ];
 }
 

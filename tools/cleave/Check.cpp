@@ -218,6 +218,7 @@ Result<Built> Checking::compileAll(const CheckedProgram &program, const Side &si
   options.listTaps = taps.empty();
   options.mutation = side.mutation;
   options.accumulate = side.plan == "none" ? 1 : o.accumulate;
+  options.recompute = o.recompute;
   if (!o.mutate.empty())
     options.optLevel = 0; // many short checks; compiling is most of each
   return build(program, side.plan, side.dtype, std::move(options), progress);
@@ -708,7 +709,7 @@ void addCheck(Commands &commands) {
       "Exit code 3: something differs; the first such value is named with its line.\n");
   addFile(app, *o, false);
   addPlan(app, *o);
-  addAccumulate(app, *o);
+  addTrainingPlan(app, *o);
   addFunction(app, *o, "loss");
   addSizes(app, *o);
   addModel(app, *o);

@@ -36,10 +36,10 @@ Status writeText(const CompileCommand &o, const std::string &text) {
 }
 
 Status emitAst(const CompileCommand &o) {
-  std::vector<std::string> options = {"--kind",    "--fn",       "--batch",     "--seq",
-                                      "--dim",     "--training", "--no-fuse",   "--no-overlap",
-                                      "--remarks", "--model",    "--set",       "--dtype",
-                                      "--plan",    "--mesh",     "--accumulate"};
+  std::vector<std::string> options = {"--kind",    "--fn",       "--batch",      "--seq",
+                                      "--dim",     "--training", "--no-fuse",    "--no-overlap",
+                                      "--remarks", "--model",    "--set",        "--dtype",
+                                      "--plan",    "--mesh",     "--accumulate", "--recompute"};
   options.insert(options.end(), OptimizerChoice::compiled().begin(),
                  OptimizerChoice::compiled().end());
   if (auto status =
@@ -96,6 +96,7 @@ Status runCompile(const CompileCommand &o) {
   CompileOptions options;
   options.optimizer = *optimizer;
   options.accumulate = o.accumulate;
+  options.recompute = o.recompute;
   options.fuse = !o.noFuse;
   options.overlap = !o.noOverlap;
   options.entries.clear();
@@ -194,7 +195,7 @@ void addCompile(Commands &commands) {
   app->add_flag("--remarks", o->remarks, "print the compiler's decisions on stderr");
   addModel(app, *o);
   addPlan(app, *o);
-  addAccumulate(app, *o);
+  addTrainingPlan(app, *o);
   addOutput(app, *o);
   commands.action(app, [o] { return runCompile(*o); });
 }

@@ -127,6 +127,7 @@ Result<Built> compileOrRead(const ExplainOptions &o) {
   options.listFusion = o.fusion;
   options.optimizer = *optimizer;
   options.accumulate = o.accumulate;
+  options.recompute = o.recompute;
   options.entries = {{o.function,
                       o.kind == "train"   ? EntryPoint::Kind::TrainStep
                       : o.kind == "grads" ? EntryPoint::Kind::Gradients
@@ -266,7 +267,7 @@ void addExplain(Commands &commands) {
       "  cleave explain models/gpt2.cleave --fusion\n");
   addFile(app, *o, true);
   addPlan(app, *o);
-  addAccumulate(app, *o);
+  addTrainingPlan(app, *o);
   addFunction(app, *o, "loss");
   app->add_option("--kind", o->kind, "train, grads or forward (train)")
       ->check(oneOf({"train", "grads", "forward"}))

@@ -105,12 +105,17 @@ void addPlan(CLI::App *app, CommonOptions &o) {
   addMesh(app, o);
 }
 
-void addAccumulate(CLI::App *app, CommonOptions &o) {
+void addTrainingPlan(CLI::App *app, CommonOptions &o) {
   app->add_option("--accumulate", o.accumulate,
                   "cut the batch of a training step into N micro-batches, one after the other (as "
                   "the plan says, else 1)")
       ->check(wholeNumber(1, 65536))
       ->type_name("N");
+  app->add_option("--recompute", o.recompute,
+                  "what of a layer its backward pass computes again: none, selective (elementwise "
+                  "values) or full (as the plan says, else selective)")
+      ->check(oneOf({"none", "selective", "full"}))
+      ->type_name("WORD");
 }
 
 void addSizes(CLI::App *app, CommonOptions &o) {

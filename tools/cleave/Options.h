@@ -24,7 +24,7 @@ namespace cleave::tool {
 /// The text of an option as the user wrote it; empty or 0: not given.
 struct CommonOptions {
   std::string file;
-  std::string model, function, plan, dtype, out;
+  std::string model, function, plan, dtype, out, recompute;
   std::vector<std::string> settings, mesh, dims;
   int64_t batch = 0, seq = 0, accumulate = 0;
   uint64_t seed = 0;
@@ -79,9 +79,9 @@ struct Commands {
 };
 
 void addFile(CLI::App *app, CommonOptions &o, bool executables);
-void addModel(CLI::App *app, CommonOptions &o); ///< --model --set --dtype
-void addPlan(CLI::App *app, CommonOptions &o);  ///< --plan --mesh
-void addAccumulate(CLI::App *app, CommonOptions &o);
+void addModel(CLI::App *app, CommonOptions &o);        ///< --model --set --dtype
+void addPlan(CLI::App *app, CommonOptions &o);         ///< --plan --mesh
+void addTrainingPlan(CLI::App *app, CommonOptions &o); ///< --accumulate --recompute
 void addMesh(CLI::App *app, CommonOptions &o);
 void addSizes(CLI::App *app, CommonOptions &o); ///< --batch --seq --dim
 void addFunction(CLI::App *app, CommonOptions &o, const std::string &fallback);

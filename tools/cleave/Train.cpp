@@ -138,7 +138,7 @@ Result<Built> Training::compileOrRead() {
       return status.error();
   if (isExecutable(o)) {
     std::vector<std::string> options = OptimizerChoice::compiled();
-    options.insert(options.end(), {"--fn", "--accumulate"});
+    options.insert(options.end(), {"--fn", "--accumulate", "--recompute"});
     for (const std::string &option : options)
       if (o.optimizer.given(option))
         return Error{fmt::format("{} cannot be changed: '{}' is an executable, compiled already",
@@ -170,6 +170,7 @@ Result<Built> Training::compileOrRead() {
   options.entries = {{o.function, EntryPoint::Kind::TrainStep, true}};
   options.optimizer = *optimizer;
   options.accumulate = o.accumulate;
+  options.recompute = o.recompute;
   options.overlap = !o.noOverlap;
   return build(*program, o.plan, o.elementType(), std::move(options), progress);
 }
@@ -460,7 +461,7 @@ void addTrain(Commands &commands) {
       ->type_name("DIR");
   addModel(app, *o);
   addPlan(app, *o);
-  addAccumulate(app, *o);
+  addTrainingPlan(app, *o);
   addSeed(app, *o);
   addThreads(app, *o);
   app->add_option("--every", o->every, "print every Nth step (1)")
