@@ -500,6 +500,9 @@ private:
   bool directive(Plan &p) {
     static const std::vector<std::string> later = {"precision", "pipeline", "auto",     "bucket",
                                                    "prefetch",  "offload",  "schedule", "ring"};
+    static const std::string settings =
+        "a plan has `shard ... by ...`, `accumulate N`, `recompute ...`, `overlap ...`, "
+        "`zero ...` and `at ...: ...`";
     if (current().is("shard")) {
       PlanRule rule;
       if (!planRule(rule))
@@ -530,20 +533,15 @@ private:
                   "what no rule shards is replicated; to pin a value write `at NAME: replicate`");
     std::string word = current().text;
     if (std::find(later.begin(), later.end(), word) != later.end()) {
-      diagnostics.readableError(current().range,
-                                quoted(word) + " is not available in this version of Cleave",
-                                "a plan has `shard ... by ...`, `accumulate N`, `recompute ...`, "
-                                "`overlap ...`, `zero ...` and `at ...: ...`");
+      diagnostics.readableError(
+          current().range, quoted(word) + " is not available in this version of Cleave", settings);
       return false;
     }
     std::vector<std::string> known = {"shard", "at", "overlap", "zero", "accumulate", "recompute"};
     known.insert(known.end(), later.begin(), later.end());
     std::string near = nearest(word, known);
     diagnostics.readableError(current().range, "a plan has no setting " + quoted(word),
-                              near.empty()
-                                  ? "a plan has `shard ... by ...`, `accumulate N`, `recompute "
-                                    "...`, `overlap ...`, `zero ...` and `at ...: ...`"
-                                  : "did you mean " + quoted(near) + "?");
+                              near.empty() ? settings : "did you mean " + quoted(near) + "?");
     return false;
   }
 

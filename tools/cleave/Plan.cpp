@@ -149,8 +149,9 @@ std::string reasons(const std::vector<Level> &all, int64_t memory, int64_t ranks
 Status runPlan(const PlanOptions &o) {
   if (auto status = requireSource(o, "plan"); !status)
     return status;
-  if (auto status = o.optimizer.check(); !status)
-    return status;
+  auto optimizer = o.optimizer.chosen();
+  if (!optimizer)
+    return optimizer.error();
   auto memory = parseBytes("--memory", o.memory);
   if (!memory)
     return memory.error();
@@ -187,7 +188,7 @@ Status runPlan(const PlanOptions &o) {
   for (int i = 0; i < levels; ++i) {
     plan->zero = {i, *axes};
     CompileOptions options;
-    options.optimizer = o.optimizer.settings;
+    options.optimizer = *optimizer;
     options.machineCode = false;
     options.entries = {{o.function, EntryPoint::Kind::TrainStep, true}};
     auto built = build(*program, o.plan, o.elementType(), std::move(options), progress);
@@ -230,7 +231,7 @@ Status runPlan(const PlanOptions &o) {
   }
   out(fmt::format("training step of {}: plan {} on {}, {}, {}, {}; ZeRO over {}: {}\n\n",
                   program->model, plan->name, meshText(mesh), sizesText(*sizes),
-                  countText(params, "param"), o.optimizer.settings.kind, fmt::join(*axes, ", "),
+                  countText(params, "param"), optimizer->kind, fmt::join(*axes, ", "),
                   countText(ranks, "rank")));
   Table table({"level", "splits", "params", "optimizer", "arena", "(gradients)", "total",
                "ring bytes", fmt::format("in {}", bytesText(*memory))},
@@ -271,9 +272,6 @@ void addPlan(Commands &commands) {
       ->type_name("AXES");
   addFunction(app, *o, "loss");
   addOptimizer(app, o->optimizer);
-  app->add_option("--momentum", o->optimizer.settings.momentum, "of sgd (0)")
-      ->check(realNumber(0, 1))
-      ->type_name("X");
   addSizes(app, *o);
   addModel(app, *o);
   addOutput(app, *o);
