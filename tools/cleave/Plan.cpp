@@ -272,6 +272,7 @@ void addPlan(Commands &commands) {
       ->type_name("AXES");
   addFunction(app, *o, "loss");
   addOptimizer(app, o->optimizer);
+  addOptimizerSettings(app, o->optimizer);
   addSizes(app, *o);
   addModel(app, *o);
   addOutput(app, *o);
