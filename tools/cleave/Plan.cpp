@@ -199,13 +199,16 @@ Status runPlan(const PlanOptions &o) {
     level.memory = plannedMemory(*built->executable, step);
     for (const CollectiveSum &sum : sumCollectives(step))
       level.ringBytes += sum.ringBytes;
+    for (const Argument &argument : step.arguments)
+      if (argument.role == Argument::Role::Param && argument.donatedTo >= 0) // it learns
+        level.gradients += argument.localBytes;
     level.fits = level.memory.total() <= *memory;
     mesh = built->executable->mesh;
     params = level.memory.paramElements;
   }
   // A gradient has its param's size: whole at level 0, later that of the shard.
-  for (int i = 0; i < levels; ++i)
-    all[i].gradients = all[i == 0 ? 0 : levels - 1].memory.params;
+  for (int i = 1; i < levels; ++i)
+    all[i].gradients = all[levels - 1].gradients;
   auto chosen = std::find_if(all.begin(), all.end(), [](const Level &level) { return level.fits; });
   int level = static_cast<int>(chosen - all.begin());
 
