@@ -310,7 +310,8 @@ TEST(Gemm, SumsOfAnOperandBesideTheProduct) {
             }
             if (first.empty())
               first = sums;
-            ASSERT_EQ(std::memcmp(first.data(), sums.data(), sums.size() * sizeof(float)), 0);
+            if (count) // else there is no memory to compare
+              ASSERT_EQ(std::memcmp(first.data(), sums.data(), sums.size() * sizeof(float)), 0);
           }
         }
       }
