@@ -260,6 +260,8 @@ public:
     finished(tile.batch, tile.row, tile.rows, tile.col, tile.cols);
   }
 
+  void forgetA() const { keptA = KeptA(); }
+
   /// Sums of an operand that is not packed as a whole.
   void sumApart() const {
     if (s.sums == GemmStep::Sums::None)
@@ -291,11 +293,11 @@ public:
     const int64_t colTiles = ceilDiv(s.n, colPart), wanted = 8 * int64_t{team.size()};
     // The whole of A stays for the next product if it is of a size for the cache.
     const bool whole = roundUp(s.m, rowPart) * s.k * width <= mostKeptA;
-    auto *memory = reinterpret_cast<T *>(
-        sharedScratch.get(whole ? roundUp(s.m, rowPart) * s.k * width : rowPart * depth * width));
     const KeptA form{a, s.m, s.k, s.lda, s.transA};
     const bool isPacked = s.sameA && whole && keptA == form;
-    keptA = whole ? form : KeptA();
+    keptA = KeptA(); // until it is packed
+    auto *memory = reinterpret_cast<T *>(
+        sharedScratch.get(whole ? roundUp(s.m, rowPart) * s.k * width : rowPart * depth * width));
     for (int64_t i = 0; i < s.m; i += rowPart) {
       const int64_t rows = std::min(rowPart, s.m - i);
       const int64_t rowTiles =
@@ -339,6 +341,7 @@ public:
         });
       }
     }
+    keptA = whole ? form : KeptA();
   }
 
   /// Few rows, and B packed ahead.
@@ -511,6 +514,7 @@ static void runTiles(const GemmStep &s, const T *a, const T *b, const T *packedB
   Product<T> product(s, a, b, packedB, c, epilogue, kernel, sums);
   if (s.m > 0 && s.n > 0 && product.isShared())
     return product.together(team);
+  product.forgetA(); // who comes next must not take an earlier product's
   product.sumApart();
   if (s.m <= 0 || s.n <= 0)
     return;

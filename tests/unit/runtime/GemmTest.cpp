@@ -359,6 +359,11 @@ TEST(Gemm, OneLeftSideForSeveralProducts) {
         third.a = first.a;
         std::vector<float> changed = runOn(third);
         third.forEach(changed, [&](size_t at, float &x) { ASSERT_EQ(x, -before[at]); });
+        // A once more as it was, and in between a product of it that packs nothing.
+        for (float &x : first.a)
+          x = -x;
+        runOn(Case<float>(1, m, 3, k, forms, 1, random, true));
+        holds("after a product that packs nothing");
       }
 }
 
