@@ -213,6 +213,13 @@ struct PlanAccumulate {
   Name dim; ///< empty: not given
 };
 
+/// `recompute full`, `recompute every(4)`
+struct PlanRecompute {
+  Name policy;
+  std::optional<int64_t> layers; ///< every: of a group
+  SourceRange layersRange;
+};
+
 struct Plan {
   SourceRange range;
   Name name;
@@ -223,7 +230,7 @@ struct Plan {
   std::vector<PlanOverlap> overlaps; ///< more than one is an error
   std::vector<PlanZero> zeros;       ///< more than one is an error
   std::vector<PlanAccumulate> accumulates;
-  std::vector<Name> recomputes; ///< `recompute full`
+  std::vector<PlanRecompute> recomputes; ///< more than one is an error
 };
 
 struct File {

@@ -336,8 +336,9 @@ public:
     for (const PlanAccumulate &a : p.accumulates)
       out += "  accumulate " + std::to_string(a.count) +
              (a.dim.text.empty() ? "" : " over " + a.dim.text) + "\n";
-    for (const Name &policy : p.recomputes)
-      out += "  recompute " + policy.text + "\n";
+    for (const PlanRecompute &r : p.recomputes)
+      out += "  recompute " + r.policy.text +
+             (r.layers ? "(" + std::to_string(*r.layers) + ")" : "") + "\n";
     for (const PlanPin &pin : p.pins) {
       out += "  at " + pin.path + ": ";
       rule(pin.rule);

@@ -94,6 +94,17 @@ template <typename List> static auto *byName(List &list, std::string_view name) 
   return it == list.end() ? nullptr : &*it;
 }
 const Function *Program::function(std::string_view name) const { return byName(functions, name); }
+std::optional<int64_t> layersOfEvery(std::string_view recompute) {
+  constexpr std::string_view before = "every(";
+  int64_t layers = 0;
+  if (!recompute.starts_with(before) || !recompute.ends_with(")"))
+    return std::nullopt;
+  const char *first = recompute.data() + before.size();
+  const char *last = recompute.data() + recompute.size() - 1;
+  auto [end, error] = std::from_chars(first, last, layers);
+  return error == std::errc() && end == last && layers > 0 ? std::optional(layers) : std::nullopt;
+}
+
 AxisUse Program::splitBy(const Plan &plan, std::string_view axis) const {
   AxisUse use;
   for (const ShardRule &rule : plan.rules)

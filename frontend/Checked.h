@@ -260,9 +260,12 @@ struct Plan {
   std::optional<Zero> zero;
   int64_t accumulate = 1; ///< micro-batches into which a training step cuts its batch
   std::string accumulateDim = "batch";
-  std::string recompute = "selective"; ///< or "none" or "full"
+  std::string recompute = "selective"; ///< or "none", "full", "every(4)"
   SourceRange range;
 };
+
+/// 4 of "every(4)", a way to recompute; nothing of any other text, and of "every(0)".
+std::optional<int64_t> layersOfEvery(std::string_view recompute);
 
 /// The first free dim and the first other dim that rules split by an axis, or null.
 struct AxisUse {

@@ -518,16 +518,8 @@ private:
       return zero(p);
     if (current().is("accumulate"))
       return accumulate(p);
-    if (current().is("recompute")) {
-      advance();
-      if (current().is("every")) {
-        diagnostics.readableError(current().range,
-                                  "`every` is not available in this version of Cleave",
-                                  "`recompute full` saves what enters each layer");
-        return false;
-      }
-      return name(p.recomputes.emplace_back(), "`none`, `selective` or `full`") && endOfStatement();
-    }
+    if (current().is("recompute"))
+      return recompute(p);
     if (current().is("replicate"))
       return fail("a setting",
                   "what no rule shards is replicated; to pin a value write `at NAME: replicate`");
@@ -596,6 +588,25 @@ private:
       return false;
     a.range = join(a.range, previousRange());
     p.accumulates.push_back(std::move(a));
+    return endOfStatement();
+  }
+
+  bool recompute(Plan &p) {
+    PlanRecompute r;
+    advance();
+    if (!name(r.policy, "`none`, `selective`, `full` or `every(LAYERS)`"))
+      return false;
+    SourceRange opened = current().range;
+    if (accept("(")) {
+      r.layersRange = current().range;
+      if (current().kind != TokenKind::Integer)
+        return fail("the number of layers of a group", "as in `recompute every(4)`");
+      r.layers = current().integer;
+      advance();
+      if (!close(")", "after the number of layers", opened))
+        return false;
+    }
+    p.recomputes.push_back(std::move(r));
     return endOfStatement();
   }
 

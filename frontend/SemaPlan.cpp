@@ -227,15 +227,26 @@ void Checker::accumulate(const ast::Plan &p, Plan &out) {
 }
 
 void Checker::recompute(const ast::Plan &p, Plan &out) {
-  static const std::vector<std::string> policies = {"none", "selective", "full"};
-  for (const ast::Name &policy : p.recomputes) {
-    if (&policy != &p.recomputes.front())
+  static const std::vector<std::string> policies = {"none", "selective", "full", "every"};
+  for (const ast::PlanRecompute &r : p.recomputes) {
+    const ast::Name &policy = r.policy;
+    bool every = policy.text == "every";
+    if (&r != &p.recomputes.front())
       diagnostics.error(policy.range, "`recompute` stands twice")
-          .notes.push_back({p.recomputes.front().range, "the first is here"});
+          .notes.push_back({p.recomputes.front().policy.range, "the first is here"});
     else if (std::find(policies.begin(), policies.end(), policy.text) == policies.end())
       diagnostics.error(policy.range, "there is no way to recompute called " + quoted(policy.text),
                         meantHint(policy.text, policies));
-    out.recompute = policy.text;
+    else if (every != r.layers.has_value())
+      diagnostics.error(every ? policy.range : r.layersRange,
+                        every ? "`every` needs the number of layers of a group"
+                              : quoted(policy.text) + " takes no number",
+                        "as in `recompute every(4)`");
+    else if (every && *r.layers < 1)
+      diagnostics.error(r.layersRange,
+                        "there are no groups of " + std::to_string(*r.layers) + " layers",
+                        "`every(1)` saves what enters each layer, as `full` does");
+    out.recompute = policy.text + (r.layers ? "(" + std::to_string(*r.layers) + ")" : "");
   }
 }
 

@@ -410,8 +410,15 @@ def Cleave_ShardSliceOp : Cleave_Op<"shard_slice", [Pure, ElementwiseTrait]> {
   let hasVerifier = 1;
   let assemblyFormat = "$operand `along` $dim `over` $axes (`offset` `(` $offsets^ `)`)? attr-dict `:` type($operand) `->` type($result)";
 }
-def Cleave_SplitDimOp : Cleave_Op<"split_dim", [Pure]> {
+def Cleave_SplitDimOp : Cleave_TensorOp<"split_dim"> {
   let summary = "The same bytes with the first dim in two: a new major one in front of it.";
+  let arguments = (ins Cleave_TensorType:$operand);
+  let results = (outs Cleave_TensorType:$result);
+  let hasVerifier = 1;
+  let assemblyFormat = "$operand attr-dict `:` type($operand) `->` type($result)";
+}
+def Cleave_JoinDimsOp : Cleave_TensorOp<"join_dims"> {
+  let summary = "The same bytes with the first two dims as one, which has the second's name.";
   let arguments = (ins Cleave_TensorType:$operand);
   let results = (outs Cleave_TensorType:$result);
   let hasVerifier = 1;

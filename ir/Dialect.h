@@ -65,7 +65,8 @@ inline constexpr llvm::StringLiteral kIgnore =
 inline constexpr llvm::StringLiteral kOverlap = "cleave.overlap"; // module: none layers bucketed
 inline constexpr llvm::StringLiteral kBucketBytes = "cleave.bucket_bytes"; // module: i64
 inline constexpr llvm::StringLiteral kPhase = "cleave.phase"; // op: forward backward optimizer
-inline constexpr llvm::StringLiteral kPart = "cleave.part";   // op: the composite it comes from
+inline constexpr llvm::StringLiteral kRecompute = "cleave.recompute"; // repeat: a policy of its own
+inline constexpr llvm::StringLiteral kPart = "cleave.part"; // op: the composite it comes from
 inline constexpr llvm::StringLiteral kLayouts =
     "cleave.layouts"; // function: global types of arguments and results, set by partition
 inline constexpr llvm::StringLiteral kRule = "cleave.why"; // collective: what made it necessary

@@ -474,15 +474,25 @@ LogicalResult AllToAllOp::verify() {
   return verifyCollective(*this, {getGatherDim(), getSplitDim()});
 }
 LogicalResult ShardSliceOp::verify() { return verifyCollective(*this, {getDim()}); }
+/// `parts` is `whole` with its first dim in two.
+static bool splitsFirstDim(NamedTensorType whole, NamedTensorType parts) {
+  return whole.getRank() > 0 && parts.getRank() == whole.getRank() + 1 &&
+         parts.getElementType() == whole.getElementType() &&
+         parts.getNames().drop_front() == whole.getNames() &&
+         parts.getSizes().drop_front(2) == whole.getSizes().drop_front() &&
+         parts.getSizes()[0] * parts.getSizes()[1] == whole.getSizes()[0];
+}
 LogicalResult SplitDimOp::verify() {
   NamedTensorType from = tensorOf(getOperand()), to = getType();
-  bool split = from.getRank() > 0 && to.getRank() == from.getRank() + 1 &&
-               to.getElementType() == from.getElementType() &&
-               to.getNames().drop_front() == from.getNames() &&
-               to.getSizes().drop_front(2) == from.getSizes().drop_front() &&
-               to.getSizes()[0] * to.getSizes()[1] == from.getSizes()[0];
-  if (!split)
+  if (!splitsFirstDim(from, to))
     return emitOpError() << "splits the first dim of " << from << " in two, which does not give "
+                         << to;
+  return success();
+}
+LogicalResult JoinDimsOp::verify() {
+  NamedTensorType from = tensorOf(getOperand()), to = getType();
+  if (!splitsFirstDim(to, from))
+    return emitOpError() << "joins the first two dims of " << from << ", which does not give "
                          << to;
   return success();
 }

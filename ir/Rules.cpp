@@ -216,6 +216,32 @@ static ShardingRule blockedDim(Operation *op, StringRef operandDim) {
 ShardingRule SliceOp::getShardingRule() { return blockedDim(*this, getDim()); }
 ShardingRule PadOp::getShardingRule() { return blockedDim(*this, getDim()); }
 
+/// The dim that is cut in two, or joined, is whole on both sides; the others keep their place.
+static ShardingRule firstDims(NamedTensorType whole, NamedTensorType parts, bool splits) {
+  ShardingRule rule;
+  std::vector<int> one, two;
+  one.push_back(rule.factor(whole.getNames()[0].str(), whole.getSizes()[0], FactorKind::Blocked));
+  two.push_back(rule.factor(parts.getNames()[0].str(), parts.getSizes()[0], FactorKind::Blocked));
+  two.push_back(
+      rule.factor(parts.getNames()[1].str() + "'", parts.getSizes()[1], FactorKind::Blocked));
+  for (int64_t i = 1; i < whole.getRank(); ++i) {
+    one.push_back(rule.factor(whole.getNames()[i].str(), whole.getSizes()[i]));
+    two.push_back(one.back());
+  }
+  rule.operands = {splits ? one : two};
+  rule.results = {splits ? two : one};
+  rule.sumPasses = {{0}};
+  rule.maxPasses = {{0}};
+  rule.padding = PaddingFlow::Same;
+  return rule;
+}
+ShardingRule SplitDimOp::getShardingRule() {
+  return firstDims(tensorOf(getOperand()), getType(), /*splits=*/true);
+}
+ShardingRule JoinDimsOp::getShardingRule() {
+  return firstDims(getType(), tensorOf(getOperand()), /*splits=*/false);
+}
+
 //===----------------------------------------------------------------------===//
 // Composites: what they reduce over is partial, the rest is free.
 //===----------------------------------------------------------------------===//

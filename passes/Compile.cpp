@@ -16,6 +16,7 @@
 #include "passes/sharding/Mutate.h"
 #include "passes/sharding/Sharding.h"
 #include "passes/structure/Accumulate.h"
+#include "passes/structure/GroupLayers.h"
 #include "passes/structure/Tap.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -258,7 +259,11 @@ Status Pipeline::compileEntry(const EntryPoint &entry) {
       if (entry.kind == EntryPoint::Kind::TrainStep &&
           failed(groupParams(target, options.optimizer.groups)))
         return failure();
-      FailureOr<func::FuncOp> gradients = differentiate(target, *recomputeNamed(recompute()));
+      std::optional<int64_t> every = checked::layersOfEvery(recompute());
+      if (every && failed(groupLayers(target, *every)))
+        return failure();
+      FailureOr<func::FuncOp> gradients =
+          differentiate(target, every ? Recompute::Selective : *recomputeNamed(recompute()));
       if (failed(gradients))
         return failure();
       kept = *gradients;

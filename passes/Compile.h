@@ -72,8 +72,8 @@ struct CompileOptions {
   std::string plan;
   /// Micro-batches into which gradients and training steps cut the batch; 0: as the plan says.
   int64_t accumulate = 0;
-  /// What of a layer the backward pass computes again: "none", "selective" or "full"; empty: as
-  /// the plan says.
+  /// What of a layer the backward pass computes again: "none", "selective", "full" or
+  /// "every(N)"; empty: as the plan says.
   std::string recompute;
   bool fuse = true;             ///< off: one kernel for each op
   bool reuseMemory = true;      ///< off: no two values share memory

@@ -505,7 +505,7 @@ std::string Evaluation::run() {
       .Case([&](CosOp) { real1([](double a) { return std::cos(a); }); })
       .Case([&](CastOp o) { castTo(o); })
       .Case<BroadcastOp, StopGradientOp, BarrierOp, PinOp>([&](auto) { copy(); })
-      .Case([&](RenameOp) {
+      .Case<RenameOp, SplitDimOp, JoinDimsOp>([&](auto) {
         std::vector<int64_t> shape = out[0].shape;
         out[0] = *in[0];
         out[0].shape = shape;

@@ -377,7 +377,9 @@ LogicalResult BlockGradients::backward(RepeatOp forward) {
   YieldOp::create(inner, loc, yielded);
 
   // A carried value that the body passes on unchanged is an argument of both.
-  SavedValues saves(forward, back, recompute);
+  auto own = forward->getAttrOfType<StringAttr>(kRecompute);
+  std::optional<Recompute> policy = own ? recomputeNamed(own.getValue()) : std::nullopt;
+  SavedValues saves(forward, back, policy.value_or(recompute));
   saves.decide();
 
   // The forward repeat once more, with what is saved as further outputs.
@@ -432,6 +434,7 @@ LogicalResult BlockGradients::backward(RepeatOp forward) {
   OpBuilder end = OpBuilder::atBlockEnd(&fullBody);
   YieldOp::create(end, loc, allYielded);
   full->setDiscardableAttrs(forward->getDiscardableAttrDictionary());
+  full->removeAttr(kRecompute);
   for (auto [from, to] : llvm::zip(forward.getResults(), full.getResults())) {
     from.replaceAllUsesWith(to);
     this->gradients.erase(from);

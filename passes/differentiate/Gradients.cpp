@@ -166,6 +166,20 @@ LogicalResult GradientBuilder::visit(Operation *op) {
         });
         return success();
       })
+      .Case([&](SplitDimOp o) {
+        give(o.getOperand(), [&]() -> Value {
+          Value back = broadcastTo(b, loc, g, o.getType());
+          return JoinDimsOp::create(b, loc, o.getOperand().getType(), back);
+        });
+        return success();
+      })
+      .Case([&](JoinDimsOp o) {
+        give(o.getOperand(), [&]() -> Value {
+          Value back = broadcastTo(b, loc, g, o.getType());
+          return SplitDimOp::create(b, loc, o.getOperand().getType(), back);
+        });
+        return success();
+      })
       .Case([&](ReduceOp o) {
         Value x = o.getOperand();
         NamedTensorType type = tensorOf(x);

@@ -62,7 +62,7 @@ std::vector<std::pair<int, int>> cleave::elementwisePairs(FusedOp op) {
 
 /// The op gives its operand's bytes, so its result is at the operand's place.
 static bool isView(Operation *op) {
-  if (isa<SplitDimOp>(op))
+  if (isa<SplitDimOp, JoinDimsOp>(op))
     return true;
   if (isa<RenameOp, StopGradientOp, BarrierOp, PinOp>(op))
     return tensorOf(op->getOperand(0)).getSizes() == tensorOf(op->getResult(0)).getSizes() &&

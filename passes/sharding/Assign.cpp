@@ -51,16 +51,25 @@ public:
 private:
   /// Layers of a repeat are run one after the other: their dim is never split.
   void unsplitLayers(func::FuncOp function) {
+    auto unsplit = [&](Value v, StringRef dim) {
+      auto it = shardings.find(v);
+      if (it != shardings.end() && tensorOf(v).hasDim(dim))
+        it->second.dims[tensorOf(v).indexOf(dim)].clear();
+    };
     function.walk([&](RepeatOp repeat) {
-      auto unsplit = [&](Value v) {
-        auto it = shardings.find(v);
-        if (it != shardings.end() && tensorOf(v).hasDim(repeat.getDim()))
-          it->second.dims[tensorOf(v).indexOf(repeat.getDim())].clear();
-      };
-      for (Value v : repeat.getStacked())
-        unsplit(v);
+      for (Value v : repeat.getStacked()) {
+        unsplit(v, repeat.getDim());
+        // A group's layers are a slice of all groups', which are a view of the stack.
+        if (auto slice = dyn_cast<BlockArgument>(v))
+          if (auto outer = dyn_cast<RepeatOp>(slice.getOwner()->getParentOp())) {
+            Value all = outer.getStacked()[slice.getArgNumber() - 1 - outer.getNumCarried()];
+            unsplit(all, repeat.getDim());
+            if (auto split = all.getDefiningOp<SplitDimOp>())
+              unsplit(split.getOperand(), repeat.getDim());
+          }
+      }
       for (Value v : repeat.getResults())
-        unsplit(v);
+        unsplit(v, repeat.getDim());
     });
   }
 
@@ -162,6 +171,8 @@ private:
         op->setAttr(kSharding, listOf(op->getResults(), shardings));
         if (any(op->getResults(), zero.restsAs))
           op->setAttr(kRestsAs, listOf(op->getResults(), zero.restsAs));
+        if (any(op->getResults(), zero.readAs))
+          op->setAttr(kReadAs, listOf(op->getResults(), zero.readAs));
       }
       if (auto repeat = dyn_cast<RepeatOp>(op)) {
         ValueRange arguments = repeat.getBody().getArguments();

@@ -88,7 +88,7 @@ private:
   }
 
   /// Makes params in shards whole for an op that reads them, unless it updates the
-  /// shard; gives back what stood for them before.
+  /// shard or only looks at it in another way; gives back what stood for them before.
   SmallVector<std::pair<Value, Value>> gatherParams(Operation *reader);
 
   const ShardingContext &context;
@@ -190,6 +190,12 @@ bool Inserter::decidePassing(ShardableOpInterface op, const ShardingRule &rule,
 
 SmallVector<std::pair<Value, Value>> Inserter::gatherParams(Operation *reader) {
   SmallVector<std::pair<Value, Value>> before;
+  if (auto list = reader->getAttrOfType<ArrayAttr>(kReadAs)) {
+    for (auto [result, attr] : llvm::zip_equal(reader->getResults(), list))
+      if (auto sharding = dyn_cast<ShardingAttr>(attr))
+        readAs[result] = context.fromAttr(sharding, tensorOf(result).getRank());
+    return before;
+  }
   for (Value v : reader->getOperands()) {
     auto it = readAs.find(v);
     if (it == readAs.end())
@@ -328,7 +334,7 @@ LogicalResult Inserter::shardable(ShardableOpInterface op) {
     state.types.push_back(type.withSharding(context.toAttr(made)));
   }
   for (NamedAttribute a : op->getAttrs())
-    if (a.getName() != kSharding && a.getName() != kRestsAs)
+    if (a.getName() != kSharding && a.getName() != kRestsAs && a.getName() != kReadAs)
       state.attributes.push_back(a);
   Operation *made = b.create(state);
   for (auto [param, shard] : llvm::reverse(shards))

@@ -103,6 +103,11 @@ private:
     auto result = dyn_cast<OpResult>(v);
     if (!result)
       return;
+    if (auto join = dyn_cast<JoinDimsOp>(result.getOwner()); join && shard.dims.front().empty()) {
+      lives[v] = shard;
+      shard.dims.insert(shard.dims.begin(), SmallVector<int, 2>());
+      return gradient(join.getOperand(), shard);
+    }
     auto repeat = dyn_cast<RepeatOp>(result.getOwner());
     if (!repeat) {
       placement.restsAs[v] = shard;
@@ -117,8 +122,18 @@ private:
     gradient(repeat.getYield().getOperand(result.getResultNumber()), shard);
   }
 
-  /// Layers' slices of params in shards.
+  /// Layers' slices of params in shards, and of groups of layers.
   void slices() {
+    for (auto split : function.getBody().front().getOps<SplitDimOp>())
+      if (auto it = placement.readAs.find(split.getOperand()); it != placement.readAs.end()) {
+        Sharding whole = it->second, shard = lives[split.getOperand()];
+        if (!shard.dims.front().empty())
+          continue;
+        whole.dims.insert(whole.dims.begin(), SmallVector<int, 2>());
+        shard.dims.insert(shard.dims.begin(), SmallVector<int, 2>());
+        placement.readAs[split.getResult()] = whole;
+        lives[split.getResult()] = shard;
+      }
     function.walk<WalkOrder::PreOrder>([&](RepeatOp repeat) {
       for (auto [slice, stack] : llvm::zip_equal(repeat.getSlices(), repeat.getStacked()))
         if (auto it = placement.readAs.find(stack); it != placement.readAs.end()) {

@@ -4,6 +4,15 @@
 //===----------------------------------------------------------------------===//
 include "mlir/Pass/PassBase.td"
 
+def CleaveGroupLayers : Pass<"cleave-group-layers", "::mlir::ModuleOp"> {
+  let summary = "Nests each repeat over layers in one over groups of them (recompute every(k))";
+  let description = [{
+    Before `cleave-differentiate`, which saves what enters a group, and in the backward
+    pass runs the group's forward pass again. The size must divide the layers.
+  }];
+  let options = [Option<"size", "size", "int64_t", "1", "layers of a group">];
+}
+
 def CleaveSplitMicroBatches : Pass<"cleave-split-micro-batches", "::mlir::ModuleOp"> {
   let summary = "Splits the batch by a further axis, `accumulate`, which is to become a loop";
   let description = [{

@@ -22,7 +22,7 @@ namespace {
 
 /// Numbers of the choices of each setting.
 enum Setting { Tensor, Sequence, Data, Zero, Accumulate, Recompute, Overlap, Settings };
-constexpr std::array<int, Settings> choices = {4, 2, 3, 4, 3, 3, 3};
+constexpr std::array<int, Settings> choices = {4, 2, 3, 4, 3, 4, 3};
 using Choice = std::array<int, Settings>;
 
 constexpr size_t layouts = 150, perTest = 3;
@@ -66,7 +66,7 @@ std::vector<Choice> cover() {
 constexpr int64_t rows = 16, positions = 7;
 
 std::string sentences(const Choice &c) {
-  static const char *recompute[] = {"none", "selective", "full"};
+  static const char *recompute[] = {"none", "selective", "full", "every(2)"};
   static const char *overlap[] = {"none", "layers", "bucketed(1kB)"};
   return std::string("shard batch by dp; shard heads, ffn, vocab ") +
          (c[Sequence] ? "else seq " : "") + "by tp; zero " + std::to_string(c[Zero]) +

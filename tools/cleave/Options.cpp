@@ -4,6 +4,7 @@
 //===----------------------------------------------------------------------===//
 #include "Options.h"
 
+#include "frontend/Checked.h"
 #include "runtime/core/NearMatch.h"
 
 #include <charconv>
@@ -111,10 +112,18 @@ void addTrainingPlan(CLI::App *app, CommonOptions &o) {
                   "the plan says, else 1)")
       ->check(wholeNumber(1, 65536))
       ->type_name("N");
-  app->add_option("--recompute", o.recompute,
-                  "what of a layer its backward pass computes again: none, selective (elementwise "
-                  "values) or full (as the plan says, else selective)")
-      ->check(oneOf({"none", "selective", "full"}))
+  app->add_option(
+         "--recompute", o.recompute,
+         "what of a layer its backward pass computes again: none, selective (elementwise "
+         "values), full (only what enters it is saved) or every(N) (only what enters each N "
+         "layers is) (as the plan says, else selective)")
+      ->check(CLI::Validator(
+          [](std::string &text) -> std::string {
+            if (checked::layersOfEvery(text))
+              return {};
+            return oneOf({"none", "selective", "full", "every(N)"})(text);
+          },
+          ""))
       ->type_name("WORD");
 }
 
