@@ -26,7 +26,7 @@ public:
   mlir::Value expBelow(mlir::Value x);
   mlir::Value log(mlir::Value x);
   mlir::Value tanh(mlir::Value x);
-  mlir::Value sigmoid(mlir::Value x);
+  mlir::Value sigmoid(mlir::Value x); ///< f32: 0 below about -87.3
   mlir::Value erf(mlir::Value x);
   mlir::Value sin(mlir::Value x) { return sinOrCos(x, /*isSin=*/true); }
   mlir::Value cos(mlir::Value x) { return sinOrCos(x, /*isSin=*/false); }

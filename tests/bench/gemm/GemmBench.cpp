@@ -163,11 +163,14 @@ struct Compiled {
   std::shared_ptr<const KernelSource> kernels;
 };
 
-/// One product of a program, with memory for all that the program's steps touch.
+/// One product of a program, with memory for all that the program's steps touch. The product's
+/// own operands and result lie where its peers have theirs, so that no cache favours them.
 class CompiledProduct {
 public:
-  CompiledProduct(const Compiled &compiled, const Program &program, const GemmStep &step)
-      : program(program), step(step), arena(numbers(program.arenaBytes / 4)) {
+  CompiledProduct(const Compiled &compiled, const Program &program, const GemmStep &step,
+                  std::vector<float> &a, std::vector<float> &b, std::vector<float> &c)
+      : program(program), step(step), shared{{step.a, a}, {step.b, b}, {step.c, c}},
+        arena(numbers(program.arenaBytes / 4)) {
     for (const Argument &argument : program.arguments)
       arguments.push_back(numbers(argument.localBytes / 4));
     for (const ProgramResult &result : program.results)
@@ -189,6 +192,9 @@ public:
 
 private:
   char *at(const BufferRef &ref) {
+    for (auto &[place, memory] : shared)
+      if (place.buffer == ref.buffer && place.offset == ref.offset)
+        return reinterpret_cast<char *>(memory.data());
     const Buffer &buffer = program.buffers[static_cast<size_t>(ref.buffer)];
     auto index = static_cast<size_t>(buffer.index);
     bool isArgument = buffer.kind == Buffer::Kind::Argument;
@@ -205,6 +211,7 @@ private:
 
   const Program &program;
   const GemmStep &step;
+  std::vector<std::pair<BufferRef, std::vector<float> &>> shared;
   std::vector<float> arena;
   std::vector<std::vector<float>> arguments, results;
   std::vector<char *> pointers;
@@ -227,7 +234,7 @@ void addFused(const std::shared_ptr<Compiled> &compiled, const std::vector<Peer>
             [=, &peers, &program](benchmark::State &state) {
               std::vector<float> a = numbers(shape.m * shape.k), b = numbers(shape.k * shape.n),
                                  c = numbers(shape.m * shape.n);
-              CompiledProduct product(*compiled, program, *step);
+              CompiledProduct product(*compiled, program, *step, a, b, c);
               ThreadTeam team(threads);
               takeTurns(state, peers, peers.size(), *best, shape, threads, a, b, c,
                         [&](int64_t) { product.run(team); });
