@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //===----------------------------------------------------------------------===//
 #include "passes/sharding/Sharding.h"
+#include "passes/structure/Accumulate.h"
 
 #include "llvm/ADT/StringSet.h"
 
@@ -138,6 +139,10 @@ LogicalResult ShardingContext::refineAxes(ModuleOp module) {
     }
   }
   return success();
+}
+
+bool ShardingContext::isInTime(int atom) const {
+  return atoms[atom].axis.getName().getValue() == kAccumulate;
 }
 
 SmallVector<int> ShardingContext::atomsOf(StringRef axis) const {

@@ -163,10 +163,12 @@ bool Inserter::decidePassing(ShardableOpInterface op, const ShardingRule &rule,
   if (first.reduction != Reduction::Sum || !llvm::is_contained(rule.sumPasses, pending))
     return false;
   // Bytes of reducing the operands, or the results: to where results rest, once if each atom
-  // is on a dim there (a reduce-scatter), else twice.
+  // is on a dim there (a reduce-scatter), else twice. A sum over micro-batches sends nothing.
   auto ways = [&](unsigned result, const std::vector<int> *operand) {
     Sharding rest = rests(op, result);
     bool scatters = llvm::all_of(first.unreduced, [&](int atom) {
+      if (context.isInTime(atom))
+        return true;
       for (auto [d, f] : llvm::enumerate(rule.results[result]))
         if (llvm::is_contained(rest.dims[d], atom))
           return !operand || llvm::is_contained(*operand, f);

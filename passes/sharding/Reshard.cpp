@@ -7,7 +7,8 @@
 // one collective and keeps the invariant that the current sharding describes the
 // current value:
 //   1. unreduced atoms: reduce-scatter where the target has them on a dim, as the
-//      next minor ones, else all-reduce;
+//      next minor ones, else all-reduce; with `zero 1` first over micro-batches, so
+//      that gradients are added up whole and scattered once;
 //   2. atoms that are used nowhere yet: slice, which sends nothing and makes
 //      what follows smaller;
 //   3. atoms that move from one dim to another: all-to-all;
@@ -67,7 +68,19 @@ private:
     now = std::move(next);
   }
 
+  void allReduce(const List &atoms) {
+    if (atoms.empty())
+      return;
+    Sharding next = now;
+    llvm::erase_if(next.unreduced, [&](int a) { return llvm::is_contained(atoms, a); });
+    emit<AllReduceOp>(next, value, now.reduction, context.axes(atoms));
+  }
+
   void reduce() {
+    if (context.zeroLevel() == 1)
+      allReduce(List(llvm::make_filter_range(now.unreduced, [&](int a) {
+        return context.isInTime(a) && !llvm::is_contained(to.unreduced, a);
+      })));
     // Atoms that the target has as the next minor ones of a dim: scatter there.
     for (unsigned dim = 0; dim < now.dims.size() && now.reduction == Reduction::Sum; ++dim) {
       size_t prefix = commonPrefix(dim);
@@ -88,11 +101,7 @@ private:
     }
     List rest = now.unreduced;
     llvm::erase_if(rest, [&](int a) { return llvm::is_contained(to.unreduced, a); });
-    if (rest.empty())
-      return;
-    Sharding next = now;
-    llvm::erase_if(next.unreduced, [&](int a) { return llvm::is_contained(rest, a); });
-    emit<AllReduceOp>(next, value, now.reduction, context.axes(rest));
+    allReduce(rest);
   }
 
   void slice(bool unusedOnly) {

@@ -90,6 +90,8 @@ public:
   /// (may be null); `pinnedAxes`: axes that only the pin speaks of.
   Sharding target(NamedTensorType type, mlir::ArrayAttr pin = {},
                   mlir::ArrayAttr pinnedAxes = {}) const;
+  /// The axis becomes a loop over micro-batches.
+  bool isInTime(int atom) const;
   /// The level of the plan's `zero`; 0 without one.
   int64_t zeroLevel() const { return zero ? zero.getLevel() : 0; }
   /// How a state (by level also gradient or param) that would live as `base` is split

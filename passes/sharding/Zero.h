@@ -10,9 +10,10 @@
 //             which dim), and so do all values of the update: the gradient is
 //             reduce-scattered instead of all-reduced, the param's shard is updated, and
 //             the new param is gathered.
-//   level 2   The gradient is in shards also where it is a result of the program. In one
-//             training step it is so at level 1 already: a whole gradient would only be
-//             worth its memory while several are added.
+//   level 2   The gradient is in shards wherever it is kept: as a result of the program, and
+//             while those of micro-batches are added up, each of which is reduce-scattered
+//             (level 1 adds up whole ones and scatters their sum once). Without
+//             micro-batches a training step keeps none, and is that of level 1.
 //   level 3   The param lives in shards. Whatever reads it, except for the update, gets
 //             it gathered just before, in the layer and the pass (forward, backward) that
 //             reads it.

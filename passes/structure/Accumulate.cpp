@@ -187,8 +187,12 @@ private:
   // Reductions go out of the repeats over layers.
   LogicalResult sinkAll(Block &block);
   LogicalResult sink(RepeatOp repeat);
-  LogicalResult sink(RepeatOp repeat, AllReduceOp reduction,
-                     SmallVectorImpl<std::pair<unsigned, AllReduceOp>> &out);
+  struct Sunk {
+    unsigned result;
+    AllReduceOp reduction;
+    ReduceScatterOp scatter; ///< of what is reduced, or null
+  };
+  LogicalResult sink(RepeatOp repeat, AllReduceOp reduction, SmallVectorImpl<Sunk> &out);
   LogicalResult refuse(Operation *at) {
     return emitUserError(at->getLoc())
            << "accumulate " << count
@@ -283,8 +287,7 @@ LogicalResult MicroBatches::sink(RepeatOp repeat) {
   for (Operation &op : repeat.getBody().front())
     if (sumsUp(&op))
       inside.push_back(cast<AllReduceOp>(op));
-  SmallVector<std::pair<unsigned, AllReduceOp>> done;
-  llvm::DenseSet<Operation *> joined;
+  SmallVector<Sunk> done;
   while (!inside.empty()) {
     AllReduceOp next = inside.front();
     inside.erase(inside.begin());
@@ -316,10 +319,21 @@ LogicalResult MicroBatches::sink(RepeatOp repeat) {
       return failure();
   }
   OpBuilder b(repeat->getBlock(), std::next(repeat->getIterator()));
-  for (auto [number, reduction] : done) {
+  for (auto [number, reduction, scatter] : done) {
     Value result = repeat.getResult(number);
-    Value sum = reduceLike(b, reduction, result, reduction.getAxes());
-    result.replaceAllUsesExcept(sum, sum.getDefiningOp());
+    NamedTensorType type = tensorOf(result);
+    if (scatter)
+      result.setType(tensorOf(scatter.getOperand())
+                         .withLeadingDim(repeat.getDim(), static_cast<int64_t>(repeat.getCount())));
+    Value sum = reduceLike(b, reduction, result, reduction.getAxes()), moved = sum;
+    if (scatter) {
+      auto again = ReduceScatterOp::create(b, scatter.getLoc(), type, sum, scatter.getReduction(),
+                                           scatter.getDim(), scatter.getAxes());
+      again->setDiscardableAttrs(scatter->getDiscardableAttrDictionary());
+      moved = again.getResult();
+      scatter.erase();
+    }
+    result.replaceAllUsesExcept(moved, sum.getDefiningOp());
     reduction.erase();
   }
   return success();
@@ -328,7 +342,7 @@ LogicalResult MicroBatches::sink(RepeatOp repeat) {
 /// Moves one reduction behind its users, as far as the yield, and gives the number of the
 /// result that is to be reduced in its place.
 LogicalResult MicroBatches::sink(RepeatOp repeat, AllReduceOp reduction,
-                                 SmallVectorImpl<std::pair<unsigned, AllReduceOp>> &out) {
+                                 SmallVectorImpl<Sunk> &out) {
   if (reduction.getReduction() != Reduction::Sum)
     return refuse(reduction);
   while (true) {
@@ -342,7 +356,17 @@ LogicalResult MicroBatches::sink(RepeatOp repeat, AllReduceOp reduction,
       if (position < repeat.getNumCarried())
         return refuse(reduction);
       use.set(reduction.getOperand());
-      out.emplace_back(position, reduction);
+      out.push_back({position, reduction, {}});
+      return success();
+    }
+    // A layer's gradient that is scattered once it is complete: of all layers at once.
+    if (auto scatter = dyn_cast<ReduceScatterOp>(user);
+        scatter && scatter.getReduction() == Reduction::Sum && scatter.getResult().hasOneUse()) {
+      OpOperand &last = *scatter.getResult().use_begin();
+      if (!isa<YieldOp>(last.getOwner()) || last.getOperandNumber() < repeat.getNumCarried())
+        return refuse(reduction);
+      last.set(reduction.getOperand());
+      out.push_back({last.getOperandNumber(), reduction, scatter});
       return success();
     }
     // What is added up from layer to layer.
@@ -358,7 +382,7 @@ LogicalResult MicroBatches::sink(RepeatOp repeat, AllReduceOp reduction,
         if (repeat.getYield().getOperand(number) == add.getResult() && value &&
             value.getValue().isZero()) {
           use.set(reduction.getOperand());
-          out.emplace_back(number, reduction);
+          out.push_back({number, reduction, {}});
           return success();
         }
       }

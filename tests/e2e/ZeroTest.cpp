@@ -384,6 +384,41 @@ TEST_P(ZeroCosts, AreTheFormulas) {
   }
 }
 
+/// With micro-batches level 1 adds whole gradients up and scatters them once; levels 2 and 3
+/// scatter those of each, and keep shards. Level 3 gathers a layer's params for each micro-batch
+/// and pass, the others once for each pass.
+TEST_P(ZeroCosts, WithMicroBatches) {
+  const auto &[mesh, sized] = GetParam();
+  constexpr int64_t micro = 2;
+  Model model = withPlans(sized.program, sized.model, mesh);
+  model.sizes["batch"] = 24;
+  CompileOptions options = trainStep(DType::F32, adamw());
+  options.machineCode = false;
+  options.accumulate = micro;
+  std::shared_ptr<const Executable> levels[4];
+  for (int level = 0; level <= 3; ++level)
+    ASSERT_TRUE(levels[level] = compiled(model, layoutOf(mesh, level), options));
+  auto shareOf = [&, n = mesh.ranks](bool layers, bool all) {
+    int64_t bytes = 0;
+    for (const Argument &param : levels[3]->programs[0].arguments)
+      if (param.role == Argument::Role::Param && param.name.starts_with("body.") == layers &&
+          (all || sized.unread.count(param.name)))
+        bytes += param.localBytes * (n - 1);
+    return bytes;
+  };
+  const int64_t layers = shareOf(true, true), others = shareOf(false, true);
+  int64_t scalars = 0, ring[4], arena[4];
+  for (int level = 0; level <= 3; ++level) {
+    ring[level] = ringOf(levels[level]->programs[0], mesh.over, scalars);
+    arena[level] = levels[level]->programs[0].arenaBytes;
+  }
+  EXPECT_EQ(ring[1], 2 * (layers + others));
+  EXPECT_EQ(ring[2], (micro + 1) * (layers + others));
+  EXPECT_EQ(ring[3], 3 * micro * layers - micro * shareOf(true, false) + (micro + 2) * others -
+                         shareOf(false, false));
+  EXPECT_LT(arena[2], arena[1]);
+}
+
 /// The gradients as results of a program.
 TEST_P(ZeroCosts, GradientsAreInShardsFromLevelTwo) {
   const auto &[mesh, sized] = GetParam();

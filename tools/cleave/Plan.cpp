@@ -119,12 +119,12 @@ std::string reasons(const std::vector<Level> &all, int64_t memory, int64_t ranks
     text += fmt::format("  level {}: needs {}", i, bytesText(total));
     if (i > 0)
       text += fmt::format(", {} than level {}", less(all[i - 1].memory.total(), total), i - 1);
-    if (i == 2)
+    if (i == 2 && total == all[1].memory.total())
       text += " (without accumulation no gradient is kept whole at level 1 either)";
-    if (i == 3 && all[2].ringBytes)
-      text +=
-          fmt::format(", and moves {:.2f} times the bytes",
-                      static_cast<double>(level.ringBytes) / static_cast<double>(all[2].ringBytes));
+    if (i >= 2 && all[i - 1].ringBytes && level.ringBytes != all[i - 1].ringBytes)
+      text += fmt::format(", and moves {:.2f} times the bytes",
+                          static_cast<double>(level.ringBytes) /
+                              static_cast<double>(all[i - 1].ringBytes));
     text += level.fits ? fmt::format("; fits, {} to spare\n", bytesText(memory - total))
                        : fmt::format("; {} too much\n", bytesText(total - memory));
   }
@@ -206,8 +206,9 @@ Status runPlan(const PlanOptions &o) {
     mesh = built->executable->mesh;
     params = level.memory.paramElements;
   }
-  // A gradient has its param's size: whole at level 0, later that of the shard.
-  for (int i = 1; i < levels; ++i)
+  // A gradient has its param's size: whole at level 0, and where level 1 adds those of
+  // micro-batches up; else that of the shard.
+  for (int i = plan->accumulate > 1 ? 2 : 1; i < levels; ++i)
     all[i].gradients = all[levels - 1].gradients;
   auto chosen = std::find_if(all.begin(), all.end(), [](const Level &level) { return level.fits; });
   int level = static_cast<int>(chosen - all.begin());
