@@ -203,6 +203,7 @@ struct PlanZero {
   SourceRange range; ///< of the word and the level
   int64_t level = 0;
   std::vector<Name> axes;
+  std::optional<Name> offload; ///< `offload optimizer`
 };
 
 /// `accumulate 4 over rows`

@@ -331,6 +331,8 @@ public:
     for (const PlanZero &zero : p.zeros) {
       out += "  zero " + std::to_string(zero.level) + " over ";
       names(zero.axes);
+      if (zero.offload)
+        out += " offload " + zero.offload->text;
       out += '\n';
     }
     for (const PlanAccumulate &a : p.accumulates)

@@ -249,6 +249,7 @@ struct Overlap {
 struct Zero {
   int level = 0;
   std::vector<std::string> axes;
+  bool offloadsOptimizer = false; ///< its state and step are the host's
 };
 
 struct Plan {

@@ -226,7 +226,8 @@ private:
       llvm::SmallVector<StringAttr> axes;
       for (const std::string &axis : plan->zero->axes)
         axes.push_back(b.getStringAttr(axis));
-      module->setAttr(kZeroAttr, ZeroAttr::get(b.getContext(), plan->zero->level, axes));
+      module->setAttr(kZeroAttr, ZeroAttr::get(b.getContext(), plan->zero->level, axes,
+                                               plan->zero->offloadsOptimizer));
     }
     module->setAttr(kPlanName, b.getStringAttr(plan->name));
     if (plan->range.valid())

@@ -571,6 +571,8 @@ private:
     advance();
     if (!expect("over", "and the mesh axes", form) || !names(zero.axes, "the name of a mesh axis"))
       return false;
+    if (accept("offload") && !name(zero.offload.emplace(), "`optimizer`"))
+      return false;
     p.zeros.push_back(std::move(zero));
     return endOfStatement();
   }

@@ -175,6 +175,16 @@ void Checker::planZero(const std::vector<ast::PlanZero> &zeros, Plan &plan,
                         "0 splits nothing, 1 the optimizer's state, 2 gradients too, 3 params too");
     Zero out;
     out.level = static_cast<int>(zero.level);
+    if (zero.offload) {
+      out.offloadsOptimizer = true;
+      if (zero.offload->text != "optimizer")
+        diagnostics.error(zero.offload->range, quoted(zero.offload->text) + " cannot be offloaded",
+                          "`offload optimizer` keeps the optimizer's state and step on the host");
+      else if (zero.level == 0)
+        diagnostics.error(zero.offload->range,
+                          "`zero 0` splits nothing, and has nothing to offload",
+                          "`offload optimizer` goes with levels 1 to 3");
+    }
     for (const ast::Name &axis : zero.axes) {
       if (!knownAxis(axis, plan, used))
         continue;

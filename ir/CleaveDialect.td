@@ -100,9 +100,11 @@ def Cleave_ZeroAttr : Cleave_Attr<"Zero", "zero"> {
   let summary = "`zero LEVEL over x, y` of a plan: what of the optimizer is split over data axes.";
   let description = [{
     1: the optimizer's state; 2: gradients too; 3: params too. Level 0 is no attribute.
-    Example: `#cleave.zero<2 over replica, dp>`.
+    Example: `#cleave.zero<2 over replica, dp>`. With `offload` behind the axes the
+    optimizer's state lives on the host.
   }];
-  let parameters = (ins "int64_t":$level, ArrayRefParameter<"::mlir::StringAttr">:$axes);
+  let parameters = (ins "int64_t":$level, ArrayRefParameter<"::mlir::StringAttr">:$axes,
+                        "bool":$offload);
   let hasCustomAssemblyFormat = 1;
   let genVerifyDecl = 1;
 }

@@ -259,7 +259,7 @@ void ShardRuleAttr::print(AsmPrinter &printer) const {
 }
 
 LogicalResult ZeroAttr::verify(llvm::function_ref<InFlightDiagnostic()> error, int64_t level,
-                               ArrayRef<StringAttr> axes) {
+                               ArrayRef<StringAttr> axes, bool) {
   if (level < 1 || level > 3)
     return error() << "level " << level << " of ZeRO; there are 1, 2 and 3";
   if (axes.empty())
@@ -280,16 +280,17 @@ Attribute ZeroAttr::parse(AsmParser &parser, Type) {
       return {};
     axes.push_back(StringAttr::get(context, name));
   } while (succeeded(parser.parseOptionalComma()));
+  bool offload = succeeded(parser.parseOptionalKeyword("offload"));
   if (parser.parseGreater())
     return {};
-  return ZeroAttr::getChecked([&] { return parser.emitError(loc); }, context, level, axes);
+  return ZeroAttr::getChecked([&] { return parser.emitError(loc); }, context, level, axes, offload);
 }
 
 void ZeroAttr::print(AsmPrinter &printer) const {
   printer << "<" << getLevel() << " over ";
   llvm::interleaveComma(getAxes(), printer,
                         [&](StringAttr axis) { printName(printer, axis.getValue()); });
-  printer << ">";
+  printer << (getOffload() ? " offload>" : ">");
 }
 
 //===----------------------------------------------------------------------===//

@@ -131,6 +131,9 @@ LogicalResult cleave::describeSignature(func::FuncOp function, const std::vector
       return failure();
     argument.layout = std::move(*layout);
     argument.localBytes = local.getNumElements() * local.getElementBytes();
+    auto zero = function->getParentOfType<ModuleOp>()->getAttrOfType<ZeroAttr>(kZeroAttr);
+    argument.offloaded = zero && zero.getOffload() && argument.role == Argument::Role::State &&
+                         local.getRank() > 0; // a count of steps is no burden
     argument.init = text(kInit);
     if (auto range = dyn_cast_or_null<IntegerAttr>(get(kRange)))
       argument.rangeEnd = range.getInt();

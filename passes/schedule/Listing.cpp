@@ -160,7 +160,7 @@ std::string cleave::listing(const Program &program, const std::vector<MeshAxis> 
     const Argument &a = program.arguments[i];
     out << "  argument " << i << " \"" << a.name << "\" " << roles[static_cast<int>(a.role)] << " ";
     p.layout(a.layout);
-    out << ", " << a.localBytes << " bytes";
+    out << ", " << a.localBytes << " bytes" << (a.offloaded ? ", offloaded" : "");
     if (a.donatedTo >= 0)
       out << ", replaced by result " << a.donatedTo;
     if (a.rangeEnd >= 0)

@@ -6,6 +6,7 @@
 
 #include "runtime/core/Threads.h"
 #include "runtime/cpu/CommunicationThread.h"
+#include "runtime/cpu/FileMemory.h"
 #include "runtime/device/Device.h"
 
 namespace cleave {
@@ -24,6 +25,10 @@ public:
   ThreadTeam *team() override { return &workers; }
 
   Result<std::unique_ptr<DeviceBuffer>> allocate(int64_t bytes) override;
+  Result<std::unique_ptr<DeviceBuffer>> allocateOffloaded(int64_t bytes,
+                                                          const std::string &directory) override {
+    return fileMemory(directory, bytes);
+  }
   Status toDevice(char *to, const void *from, int64_t bytes) override;
   Status toHost(void *to, const char *from, int64_t bytes) override;
   Status launch(const KernelCall &call, int64_t extent, int64_t grain) override;

@@ -81,6 +81,10 @@ public:
   /// Zeroed memory. `bytes` may be 0. Out of memory is an error that names the
   /// bytes.
   virtual Result<std::unique_ptr<DeviceBuffer>> allocate(int64_t bytes) = 0;
+  /// Zeroed memory of the host's that launches may read and write, for what a device's own is too
+  /// dear for: the optimizer's state. On the CPU it lies in a file of `directory`.
+  virtual Result<std::unique_ptr<DeviceBuffer>> allocateOffloaded(int64_t bytes,
+                                                                  const std::string &directory) = 0;
 
   /// Copies between host memory and the device, in order with queued work; when
   /// they return, the host memory may be changed, or read.

@@ -223,6 +223,8 @@ struct Argument {
   /// Params: "normal(0.02)", "zeros", "ones", "uniform(a, b)", "constant(c)"; states: "zeros"
   std::string init;
   int64_t localBytes = 0; ///< of one rank, padding included
+  /// States: live on the host, whose update of them it is (Device::allocateOffloaded).
+  bool offloaded = false;
 };
 
 struct ProgramResult {
@@ -246,7 +248,7 @@ struct Program {
 };
 
 struct Executable {
-  static constexpr int32_t currentVersion = 4;
+  static constexpr int32_t currentVersion = 5;
   int32_t version = currentVersion;
   std::string model;
   std::string plan;

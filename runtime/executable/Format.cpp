@@ -168,6 +168,8 @@ static Json toJson(const Program &p) {
   for (const Argument &a : p.arguments) {
     Json out = {{"role", text(roles, a.role)}, {"name", a.name}, {"layout", toJson(a.layout)},
                 {"donated_to", a.donatedTo},   {"init", a.init}, {"local_bytes", a.localBytes}};
+    if (a.offloaded)
+      out["offloaded"] = true;
     if (a.rangeEnd >= 0)
       out["range"] = {{"end", a.rangeEnd}, {"what", a.rangeWhat}};
     if (a.hasIgnore)
@@ -438,6 +440,7 @@ static Argument readArgument(const Node &n) {
   a.donatedTo = n["donated_to"].small();
   a.init = n["init"].string();
   a.localBytes = n["local_bytes"].integer();
+  a.offloaded = n.has("offloaded") && n["offloaded"].boolean();
   if (n.has("range")) {
     a.rangeEnd = n["range"]["end"].integer();
     a.rangeWhat = n["range"]["what"].string();

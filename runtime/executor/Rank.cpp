@@ -32,8 +32,10 @@ Rank::Rank(const Executable &executable, const KernelSource &kernels, Communicat
     faultStep = options.fault->step;
 }
 
-Result<std::unique_ptr<DeviceBuffer>> Rank::allocateFor(std::string_view what, int64_t bytes) {
-  auto buffer = device->allocate(bytes);
+Result<std::unique_ptr<DeviceBuffer>> Rank::allocateFor(std::string_view what, int64_t bytes,
+                                                        bool offloaded) {
+  auto buffer = offloaded ? device->allocateOffloaded(bytes, options.offloadDirectory)
+                          : device->allocate(bytes);
   if (!buffer)
     return Error{fmt::format("rank {}: {} for {}", position.rank(), buffer.error().message, what),
                  buffer.error().fault};
@@ -47,7 +49,7 @@ Status Rank::allocate() {
     for (const Argument &argument : program.arguments) {
       if (!isPersistent(argument) || persistent.count(argument.name))
         continue;
-      auto buffer = allocateFor("'" + argument.name + "'", argument.localBytes);
+      auto buffer = allocateFor("'" + argument.name + "'", argument.localBytes, argument.offloaded);
       if (!buffer)
         return buffer.error();
       persistent[argument.name] = std::move(*buffer);
@@ -395,8 +397,9 @@ MemoryReport Rank::memory() const {
   for (const Program &program : executable.programs)
     for (const Argument &argument : program.arguments)
       if (isPersistent(argument) && seen.emplace(argument.name, &argument).second)
-        (argument.role == Argument::Role::Param ? report.params : report.states) +=
-            argument.localBytes;
+        (argument.role == Argument::Role::Param ? report.params
+         : argument.offloaded                   ? report.offloaded
+                                                : report.states) += argument.localBytes;
   for (const auto &[weight, copy] : packed)
     report.packed += copy.copy->bytes();
   for (const Prepared &prepared : programs) {

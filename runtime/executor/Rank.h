@@ -69,7 +69,8 @@ private:
     std::vector<StepProfile> profile;
   };
 
-  Result<std::unique_ptr<DeviceBuffer>> allocateFor(std::string_view what, int64_t bytes);
+  Result<std::unique_ptr<DeviceBuffer>> allocateFor(std::string_view what, int64_t bytes,
+                                                    bool offloaded = false);
   char *argumentData(size_t program, size_t index) const;
   char *resultData(size_t program, size_t index) const;
   char *at(size_t program, const BufferRef &ref) const;

@@ -20,6 +20,7 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fmt/format.h>
 #include <limits>
 #include <mutex>
@@ -257,6 +258,11 @@ Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<const Executabl
   if (auto status = state->checkKernels(); !status)
     return status.error();
 
+  if (options.offloadDirectory.empty()) {
+    std::error_code failed;
+    auto folder = std::filesystem::temp_directory_path(failed);
+    options.offloadDirectory = failed ? "." : folder.string();
+  }
   auto ranks = static_cast<int>(state->executable->ranks());
   int cores = usableCores();
   int threads = options.threads > 0 ? options.threads : cores;

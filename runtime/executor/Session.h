@@ -42,6 +42,9 @@ struct SessionOptions {
   /// Keep packed copies of weights that no program changes (see PackedWeights.h). Off: less
   /// memory, slower.
   bool packWeights = true;
+  /// Where states that a plan offloads lie (Device::allocateOffloaded); empty: the system's folder
+  /// for temporary files.
+  std::string offloadDirectory;
   /// Keep the time of each step.
   bool profile = false;
   /// With `profile`: keep also when each step ran, up to `mostEvents` of each rank.
@@ -86,6 +89,7 @@ struct MemoryReport {
   int64_t arena = 0;
   int64_t params = 0, states = 0, inputs = 0, results = 0; ///< persistent
   int64_t packed = 0;                                      ///< copies of weights, persistent too
+  int64_t offloaded = 0;                                   ///< states that lie on the host
   int64_t resident = 0, peakResident = 0;                  ///< the process, all ranks
 
   int64_t persistent() const { return params + states + inputs + results + packed; }

@@ -13,6 +13,8 @@
 //===----------------------------------------------------------------------===//
 #include "Support.h"
 
+#include "runtime/cpu/ObjectLoader.h"
+
 #include <cmath>
 #include <set>
 
@@ -441,6 +443,52 @@ TEST_P(ZeroCosts, GradientsAreInShardsFromLevelTwo) {
   EXPECT_EQ(bytes[1], params[0]);
   EXPECT_EQ(bytes[2], params[3]);
   EXPECT_EQ(bytes[3], params[3]);
+}
+
+//===----------------------------------------------------------------------===//
+// Offload
+//===----------------------------------------------------------------------===//
+
+/// The optimizer's state in a file: the same bits, and none of it in memory.
+TEST(ZeroOffload, ChangesNoBit) {
+  auto trainedWith = [](const std::string &offload, MemoryReport &memory) -> Tensors {
+    Model model = gpt2();
+    model.text +=
+        "\nplan lean for gpt2 on (dp, tp) { shard batch by dp; shard heads, ffn, vocab by "
+        "tp; zero 3 over dp" +
+        offload + " }\n";
+    auto session = started(
+        compiled(model, {"", "lean", {{"dp", 2}, {"tp", 2}}}, trainStep(DType::F32, adamw())));
+    if (!session)
+      return {};
+    setParams(*session, oracle("gpt2/weights.safetensors"));
+    Tensors all = trained(*session, oracle("gpt2/inputs.safetensors"), 0.01, 3);
+    memory = session->memory();
+    return all;
+  };
+  MemoryReport kept, offloaded;
+  Tensors want = trainedWith("", kept), got = trainedWith(" offload optimizer", offloaded);
+  EXPECT_TRUE(sameBits(want, got));
+  EXPECT_EQ(kept.offloaded, 0);
+  EXPECT_EQ(offloaded.states, 8); // the count of steps
+  EXPECT_EQ(offloaded.offloaded + offloaded.states, kept.states);
+}
+
+TEST(ZeroOffload, ReportsAFolderThatIsNotThere) {
+  Model model = gpt2();
+  model.text += "\nplan lean for gpt2 on (dp) { shard batch by dp; zero 1 over dp offload "
+                "optimizer }\n";
+  auto executable = compiled(model, {"", "lean", {{"dp", 2}}}, trainStep(DType::F32, adamw()));
+  ASSERT_TRUE(executable);
+  auto kernels = ObjectLoader::load(*executable);
+  ASSERT_TRUE(bool(kernels));
+  SessionOptions options;
+  options.offloadDirectory = "/nowhere/at/all";
+  auto session = Session::create(executable, *kernels, options);
+  ASSERT_FALSE(bool(session));
+  EXPECT_NE(session.error().message.find("/nowhere/at/all: No such file or directory"),
+            std::string::npos)
+      << session.error().message;
 }
 
 //===----------------------------------------------------------------------===//

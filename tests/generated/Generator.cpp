@@ -236,7 +236,8 @@ void Generator::makeZero() {
   std::vector<StringAttr> axes(mesh.getNames().begin(), mesh.getNames().end());
   if (axes.size() == 2 && chance(0.6))
     axes.erase(axes.begin() + pick(2));
-  (*module)->setAttr(kZeroAttr, ZeroAttr::get(b.getContext(), 1 + pick(3), axes));
+  (*module)->setAttr(kZeroAttr,
+                     ZeroAttr::get(b.getContext(), 1 + pick(3), axes, /*offload=*/false));
   for (auto [i, arg] : llvm::enumerate(args))
     if (Names own = dims(function.getArgument(i));
         arg.role == "param" && !own.empty() && own.front() == "layers" && chance(0.8))

@@ -275,6 +275,11 @@ void Comparison::print() const {
   row("  params", [](const Contender &, const PlannedMemory &m) { return bytesText(m.params); });
   row("  optimizer state",
       [](const Contender &, const PlannedMemory &m) { return bytesText(m.states); });
+  if (std::any_of(contenders.begin(), contenders.end(), [](const Contender &c) {
+        return plannedMemory(*c.built.executable, c.built.program(c.program)).offloaded > 0;
+      }))
+    row("  in a file, not counted",
+        [](const Contender &, const PlannedMemory &m) { return bytesText(m.offloaded); });
   row("  activations (arena)",
       [](const Contender &, const PlannedMemory &m) { return bytesText(m.arena); });
   out("\n" + t.text());
@@ -393,6 +398,7 @@ void addCompare(Commands &commands) {
   addModel(app, *o);
   addSeed(app, *o);
   addThreads(app, *o);
+  addOffload(app, *o);
   addOutput(app, *o);
   commands.action(app, [o] { return Comparison(*o).run(); });
 }

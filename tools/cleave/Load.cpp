@@ -365,10 +365,20 @@ Result<std::unique_ptr<Session>> openSession(const Built &built, const CommonOpt
                     "--threads {} or more",
                     options.threads, meshText(built.executable->mesh), built.executable->ranks(),
                     built.executable->ranks())};
+  auto offloads = [](const Program &p) {
+    return std::any_of(p.arguments.begin(), p.arguments.end(),
+                       [](const Argument &a) { return a.offloaded; });
+  };
+  if (!options.offloadDirectory.empty() &&
+      std::none_of(built.executable->programs.begin(), built.executable->programs.end(), offloads))
+    return Error{fmt::format("--offload-dir {}: the plan {} offloads nothing; `zero 3 over AXES "
+                             "offload optimizer` in it does",
+                             options.offloadDirectory, built.executable->plan)};
   auto kernels = ObjectLoader::load(*built.executable);
   if (!kernels)
     return kernels.error();
   SessionOptions session;
+  session.offloadDirectory = options.offloadDirectory;
   session.threads = options.threads;
   session.profile = profile || timeline;
   session.timeline = timeline;
@@ -387,7 +397,7 @@ PlannedMemory plannedMemory(const Executable &executable, const Program &program
       bool param = a.role == Argument::Role::Param;
       if ((!param && a.role != Argument::Role::State) || !seen.insert(a.name).second)
         continue;
-      (param ? memory.params : memory.states) += a.localBytes;
+      (param ? memory.params : a.offloaded ? memory.offloaded : memory.states) += a.localBytes;
       if (param)
         memory.paramElements += globalElements(a.layout);
     }
@@ -416,15 +426,17 @@ std::string PlannedMemory::table(std::string_view indent) const {
   if (packed)
     t.row({"params, packed for products", bytesText(packed)});
   t.row({"optimizer state", bytesText(states)});
+  if (offloaded)
+    t.row({"optimizer state, in a file", bytesText(offloaded)});
   t.row({"inputs and results", bytesText(inputs + results)});
   t.row({"activations (arena)", bytesText(arena)});
-  t.row({"total", bytesText(total())});
+  t.row({offloaded ? "total, without the file" : "total", bytesText(total())});
   return t.text(indent);
 }
 
 Json PlannedMemory::json() const {
-  return {{"params", params},   {"packed", packed}, {"states", states}, {"inputs", inputs},
-          {"results", results}, {"arena", arena},   {"total", total()}};
+  return {{"params", params},   {"packed", packed}, {"states", states},       {"inputs", inputs},
+          {"results", results}, {"arena", arena},   {"offloaded", offloaded}, {"total", total()}};
 }
 
 std::string meshText(const std::vector<MeshAxis> &mesh) {

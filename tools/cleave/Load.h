@@ -109,6 +109,7 @@ Result<std::unique_ptr<Session>> openSession(const Built &built, const CommonOpt
 /// copies of weights.
 struct PlannedMemory {
   int64_t params = 0, packed = 0, states = 0, inputs = 0, results = 0, arena = 0;
+  int64_t offloaded = 0; ///< states on the host, none of the total
   int64_t total() const { return params + packed + states + inputs + results + arena; }
   int64_t paramElements = 0; ///< whole, not of one rank
   std::string table(std::string_view indent) const;

@@ -164,6 +164,13 @@ void addThreads(CLI::App *app, CommonOptions &o) {
       ->type_name("N");
 }
 
+void addOffload(CLI::App *app, CommonOptions &o) {
+  app->add_option("--offload-dir", o.offloadDirectory,
+                  "where the optimizer's state lies that a plan offloads (the system's folder for "
+                  "temporary files)")
+      ->type_name("DIR");
+}
+
 void addOptimizer(CLI::App *app, OptimizerChoice &o) {
   o.app = app;
   app->add_option("--optimizer", o.settings.kind, "adamw or sgd (adamw)")

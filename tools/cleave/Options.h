@@ -29,6 +29,7 @@ struct CommonOptions {
   int64_t batch = 0, seq = 0, accumulate = 0;
   uint64_t seed = 0;
   int threads = 0;
+  std::string offloadDirectory;
   bool json = false, quiet = false;
 
   DType elementType() const { return dtype == "f64" ? DType::F64 : DType::F32; }
@@ -86,6 +87,7 @@ void addMesh(CLI::App *app, CommonOptions &o);
 void addSizes(CLI::App *app, CommonOptions &o); ///< --batch --seq --dim
 void addFunction(CLI::App *app, CommonOptions &o, const std::string &fallback);
 void addSeed(CLI::App *app, CommonOptions &o);
+void addOffload(CLI::App *app, CommonOptions &o); ///< --offload-dir
 void addThreads(CLI::App *app, CommonOptions &o);
 void addOutput(CLI::App *app, CommonOptions &o);              ///< --json --quiet
 void addOptimizer(CLI::App *app, OptimizerChoice &o);         ///< --optimizer

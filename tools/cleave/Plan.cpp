@@ -23,9 +23,13 @@ struct PlanOptions : CommonOptions {
   OptimizerChoice optimizer;
 };
 
-constexpr int levels = 4;
-constexpr const char *splits[levels] = {"nothing", "optimizer state", "and gradients",
-                                        "and params"};
+/// Level 3 comes twice: the second time the optimizer's state is the host's.
+constexpr int levels = 5;
+constexpr int offloads = 4;
+constexpr const char *splits[levels] = {"nothing", "optimizer state", "and gradients", "and params",
+                                        "the same, offload optimizer"};
+constexpr const char *levelNames[levels] = {"0", "1", "2", "3", "3 + offload"};
+int numberOf(int level) { return std::min(level, 3); }
 
 struct Level {
   PlannedMemory memory;
@@ -102,7 +106,8 @@ Result<std::vector<std::string>> axesOf(const PlanOptions &o, const CheckedProgr
 }
 
 std::string sentence(int level, const std::vector<std::string> &axes) {
-  return fmt::format("zero {} over {}", level, fmt::join(axes, ", "));
+  return fmt::format("zero {} over {}{}", numberOf(level), fmt::join(axes, ", "),
+                     level == offloads ? " offload optimizer" : "");
 }
 
 /// What was decided, level by level, and what to do when none fits.
@@ -116,9 +121,12 @@ std::string reasons(const std::vector<Level> &all, int64_t memory, int64_t ranks
   for (int i = 0; i < levels; ++i) {
     const Level &level = all[i];
     int64_t total = level.memory.total();
-    text += fmt::format("  level {}: needs {}", i, bytesText(total));
+    text += fmt::format("  level {}: needs {}", levelNames[i], bytesText(total));
     if (i > 0)
-      text += fmt::format(", {} than level {}", less(all[i - 1].memory.total(), total), i - 1);
+      text += fmt::format(", {} than level {}", less(all[i - 1].memory.total(), total),
+                          levelNames[i - 1]);
+    if (i == offloads)
+      text += fmt::format(", and a file of {} for each rank", bytesText(level.memory.offloaded));
     if (i == 2 && total == all[1].memory.total())
       text += " (without accumulation no gradient is kept whole at level 1 either)";
     if (i >= 2 && all[i - 1].ringBytes && level.ringBytes != all[i - 1].ringBytes)
@@ -186,7 +194,7 @@ Status runPlan(const PlanOptions &o) {
   std::vector<MeshAxis> mesh;
   int64_t params = 0;
   for (int i = 0; i < levels; ++i) {
-    plan->zero = {i, *axes};
+    plan->zero = {numberOf(i), *axes, i == offloads};
     CompileOptions options;
     options.optimizer = *optimizer;
     options.machineCode = false;
@@ -216,7 +224,8 @@ Status runPlan(const PlanOptions &o) {
   if (o.json) {
     Json list = Json::array();
     for (int i = 0; i < levels; ++i)
-      list.push_back({{"level", i},
+      list.push_back({{"level", numberOf(i)},
+                      {"offload", i == offloads},
                       {"memory", all[i].memory.json()},
                       {"gradients_in_arena", all[i].gradients},
                       {"ring_bytes", all[i].ringBytes},
@@ -229,7 +238,7 @@ Status runPlan(const PlanOptions &o) {
                {"params", params},
                {"available", *memory},
                {"levels", list},
-               {"level", chosen == all.end() ? Json() : Json(level)},
+               {"level", chosen == all.end() ? Json() : Json(numberOf(level))},
                {"sentence", chosen == all.end() ? Json() : Json(sentence(level, *axes))}});
     return {};
   }
@@ -242,7 +251,7 @@ Status runPlan(const PlanOptions &o) {
               {true, true});
   for (int i = 0; i < levels; ++i) {
     const PlannedMemory &m = all[i].memory;
-    table.row({std::to_string(i), splits[i], bytesText(m.params), bytesText(m.states),
+    table.row({levelNames[i], splits[i], bytesText(m.params), bytesText(m.states),
                bytesText(m.arena), bytesText(all[i].gradients), bytesText(m.total()),
                bytesText(all[i].ringBytes), all[i].fits ? "fits" : "no"});
   }
@@ -250,7 +259,7 @@ Status runPlan(const PlanOptions &o) {
   out("ring bytes: what a ring moves per rank in a step; gradients lie in the arena, not all at "
       "its fullest\n\n");
   if (chosen != all.end())
-    out(fmt::format("Take level {}, the lowest that fits{}.\n", level,
+    out(fmt::format("Take level {}, the lowest that fits{}.\n", levelNames[level],
                     level ? fmt::format(": `{}` in the plan", sentence(level, *axes))
                           : ": the plan needs no `zero`"));
   out(reasons(all, *memory, ranks));

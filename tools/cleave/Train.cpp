@@ -464,6 +464,7 @@ void addTrain(Commands &commands) {
   addTrainingPlan(app, *o);
   addSeed(app, *o);
   addThreads(app, *o);
+  addOffload(app, *o);
   app->add_option("--every", o->every, "print every Nth step (1)")
       ->check(wholeNumber(1, 1LL << 31))
       ->type_name("N");
