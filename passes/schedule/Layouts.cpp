@@ -4,6 +4,8 @@
 //===----------------------------------------------------------------------===//
 #include "passes/schedule/Layouts.h"
 
+#include "passes/structure/Accumulate.h"
+
 #include "mlir/IR/Matchers.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/StringExtras.h"
@@ -362,6 +364,18 @@ CollectiveSite cleave::collectiveSite(Operation *op, const CollectiveStep &step)
   site.ringBytes = (step.kind == CollectiveStep::Kind::AllReduce ? 2 : 1) *
                    (n / ranks * (ranks - 1) + n % ranks * (ranks - 1) / ranks);
   site.executions = 0;
+  NamedTensorType whole = step.kind == CollectiveStep::Kind::AllGather ? out : in;
+  site.tensors.emplace_back();
+  site.tensors[0].elements = whole.getNumElements();
+  llvm::raw_string_ostream dims(site.tensors[0].dims);
+  dims << "[";
+  for (int64_t i = 0; i < whole.getRank(); ++i)
+    dims << (i ? ", " : "") << whole.getNames()[i].getValue() << "=" << whole.getSizes()[i];
+  dims << "]";
+  for (auto repeat = op->getParentOfType<RepeatOp>(); repeat && !site.layers;
+       repeat = repeat->getParentOfType<RepeatOp>())
+    if (repeat.getDim() != kAccumulate)
+      site.layers = static_cast<int64_t>(repeat.getCount());
   return site;
 }
 

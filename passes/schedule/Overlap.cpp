@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -38,6 +39,101 @@ size_t StepList::firstConflict(size_t collective) const {
 // Gradients
 //===----------------------------------------------------------------------===//
 
+bool StepList::readsFrom(const Recorded &reader, const Recorded &step) const {
+  return std::any_of(reader.reads.begin(), reader.reads.end(), [&](Place read) {
+    read.buffer = find(read.buffer);
+    return std::any_of(step.writes.begin(), step.writes.end(), [&](Place write) {
+      write.buffer = find(write.buffer);
+      return read.overlaps(write);
+    });
+  });
+}
+
+/// Whether a product of the backward pass reads what the step makes, or what others make of it.
+bool StepList::entersProduct(size_t i, std::vector<std::optional<bool>> &known) const {
+  if (known[i])
+    return *known[i];
+  known[i] = false;
+  for (size_t j = i + 1; j < steps.size() && !*known[i]; ++j)
+    if (steps[j].backward && readsFrom(steps[j], steps[i]))
+      known[i] = steps[j].step.kind == StepKind::Gemm ||
+                 steps[j].step.kind == StepKind::Attention || entersProduct(j, known);
+  return *known[i];
+}
+
+/// The param whose gradient the step makes: what becomes of it is a result "grad:PARAM", or the
+/// optimizer's first step that reads it reads the param too, or its state. Empty if neither is so.
+std::string StepList::paramOf(size_t gradient, const Program &program) const {
+  std::vector<size_t> from = {gradient};
+  for (size_t next = 0; next < from.size(); ++next) {
+    for (const Place &write : steps[from[next]].writes)
+      if (const Buffer &b = buffers[find(write.buffer)]; b.kind == Buffer::Kind::Result) {
+        std::string_view name = program.results[static_cast<size_t>(b.index)].name;
+        if (name.substr(0, 5) == "grad:")
+          return std::string(name.substr(5));
+      }
+    for (size_t j = from[next] + 1; j < steps.size(); ++j) {
+      const Recorded &reader = steps[j];
+      if (!readsFrom(reader, steps[from[next]]))
+        continue;
+      std::set<std::string> names;
+      for (const Place &read : reader.reads)
+        if (const Buffer &b = buffers[find(read.buffer)]; b.kind == Buffer::Kind::Argument) {
+          const Argument &a = program.arguments[static_cast<size_t>(b.index)];
+          if (a.role == Argument::Role::Param)
+            names.insert(a.name);
+          else if (size_t colon = a.name.find(':');
+                   a.role == Argument::Role::State && colon != std::string::npos)
+            names.insert(a.name.substr(colon + 1));
+        }
+      if (!reader.backward && names.size() == 1)
+        return *names.begin();
+      // On through the backward pass, and through what clips the gradient but not its norm.
+      bool same = !reader.writes.empty() && reader.writes[0].bytes >= reader.reads[0].bytes;
+      if ((reader.backward || same) && std::find(from.begin(), from.end(), j) == from.end())
+        from.push_back(j);
+    }
+  }
+  return "";
+}
+
+void StepList::sayWhatMoves(Program &program) const {
+  std::vector<std::optional<bool>> known(steps.size());
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const auto *c = std::get_if<CollectiveStep>(&steps[i].step.action);
+    if (!c)
+      continue;
+    CollectiveSite &site = program.collectiveSites[static_cast<size_t>(c->site)];
+    bool sums = c->reduction == CollectiveStep::Reduction::Sum &&
+                (c->kind == CollectiveStep::Kind::AllReduce ||
+                 c->kind == CollectiveStep::Kind::ReduceScatter);
+    bool optimizer = site.phase == "optimizer";
+    auto argument = [&](const Place &place) {
+      const Buffer &b = buffers[find(place.buffer)];
+      return b.kind == Buffer::Kind::Argument ? program.arguments[static_cast<size_t>(b.index)].name
+                                              : std::string();
+    };
+    const char *moves = "activation";
+    std::string param;
+    if (sums && steps[i].backward && !entersProduct(i, known)) {
+      moves = "gradient";
+      if (site.moves.empty())
+        param = paramOf(i, program);
+    } else if (c->kind == CollectiveStep::Kind::AllGather &&
+               (optimizer || !argument(steps[i].reads[0]).empty())) {
+      moves = "param";
+      param = argument(optimizer ? steps[i].writes[0] : steps[i].reads[0]);
+    } else if (optimizer) {
+      moves = "norm";
+    }
+    if (site.moves.empty())
+      site.tensors[0].param = param;
+    // The first layer's input has no product before it.
+    if (site.moves.empty() || site.moves == "gradient")
+      site.moves = moves;
+  }
+}
+
 /// All-reduces that become one: of one dtype over the same axes.
 struct StepList::Bucket {
   std::vector<size_t> members; ///< steps
@@ -61,6 +157,7 @@ void StepList::fill(const Bucket &bucket, std::vector<CollectiveSite> &sites,
   size_t needed = steps.size();
   auto site = static_cast<int32_t>(sites.size());
   sites.push_back(sites[static_cast<size_t>(first.site)]);
+  sites.back().tensors.clear();
   auto copy = [](Recorded like, const Place &from, const Place &to) {
     like.step.kind = StepKind::Copy;
     like.step.bytes = 2 * from.bytes;
@@ -72,7 +169,9 @@ void StepList::fill(const Bucket &bucket, std::vector<CollectiveSite> &sites,
   std::vector<Recorded> back;
   for (size_t i : bucket.members) {
     needed = std::min(needed, firstConflict(i));
-    --sites[static_cast<size_t>(collectiveOf(i).site)].executions;
+    CollectiveSite &from = sites[static_cast<size_t>(collectiveOf(i).site)];
+    --from.executions;
+    sites.back().tensors.push_back(from.tensors[0]);
     Place part{whole.buffer, offset, bytesOf(collectiveOf(i))};
     offset += part.bytes;
     back.push_back(copy(steps[i], part, steps[i].writes[0]));
@@ -99,6 +198,7 @@ void StepList::fill(const Bucket &bucket, std::vector<CollectiveSite> &sites,
   made.ringBytes =
       2 * (bucket.bytes / ranks * (ranks - 1) + bucket.bytes % ranks * (ranks - 1) / ranks);
   made.executions = 1;
+  made.layers = 0;
   // What is behind a bucket that was summed earlier comes first.
   auto &behind = before[bucket.members.back() + 1];
   behind.push_back(std::move(sum));

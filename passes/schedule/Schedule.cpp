@@ -547,6 +547,7 @@ LogicalResult Scheduler::run(Program &target) {
   FailureOr<GradientOverlap> gradients = gradientOverlap(function->getParentOfType<ModuleOp>());
   if (failed(gradients))
     return failure();
+  steps.sayWhatMoves(*program);
   steps.placeGradients(*gradients, program->collectiveSites);
   if (options.overlap) {
     steps.prefetchGathers(options.overlapWorth);

@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -73,6 +74,10 @@ public:
   /// has the location of the copies that are added.
   void settleDonations(const std::vector<Donation> &donations, const Recorded &copyStep);
 
+  /// Fills in what the program's sites move, and of which params. To be called after
+  /// settleDonations.
+  void sayWhatMoves(Program &program) const;
+
   /// Moves and merges the sums of gradients: those of the backward pass whose result nothing
   /// in it reads. Reduce-scatters are moved, never merged. A bucket of several is a site of its
   /// own, and theirs have fewer executions. To be called after settleDonations, before
@@ -94,6 +99,9 @@ public:
 private:
   bool conflicts(const Recorded &collective, const Recorded &step) const;
   size_t firstConflict(size_t collective) const;
+  bool readsFrom(const Recorded &reader, const Recorded &step) const;
+  bool entersProduct(size_t step, std::vector<std::optional<bool>> &known) const;
+  std::string paramOf(size_t gradient, const Program &program) const;
   struct Bucket;
   void fill(const Bucket &bucket, std::vector<CollectiveSite> &sites,
             std::map<size_t, std::vector<Recorded>> &before);

@@ -208,6 +208,16 @@ struct CollectiveSite {
       0;                  ///< of one execution, the unreduced or gathered tensor, padding included
   int64_t ringBytes = 0;  ///< of one execution, ring-equivalent, per rank
   int64_t executions = 1; ///< in one run of the program
+  /// What it moves: "gradient" (a sum of the backward pass that no product in it reads), "param" (a
+  /// param, or what becomes one), "norm" (other sums of the optimizer) or "activation".
+  std::string moves;
+  struct Tensor {
+    std::string dims;     ///< "[batch=8, seq=64, width=64]"
+    int64_t elements = 0; ///< without padding
+    std::string param;    ///< "gradient" and "param": whose
+  };
+  std::vector<Tensor> tensors; ///< what the payload is; a bucket has several
+  int64_t layers = 0; ///< of the repeat that it stands in (micro-batches are none); 0: in none
 };
 
 struct Argument {

@@ -191,7 +191,10 @@ static Json toJson(const Program &p) {
   Json labels = Json::array();
   for (const StepLabel &l : p.labels)
     labels.push_back({l.ops, l.source});
-  for (const CollectiveSite &s : p.collectiveSites)
+  for (const CollectiveSite &s : p.collectiveSites) {
+    Json tensors = Json::array();
+    for (const CollectiveSite::Tensor &t : s.tensors)
+      tensors.push_back({t.dims, t.elements, t.param});
     sites.push_back({{"kind", s.kind},
                      {"axes", s.axes},
                      {"rule", s.rule},
@@ -199,7 +202,11 @@ static Json toJson(const Program &p) {
                      {"phase", s.phase},
                      {"payload_bytes", s.payloadBytes},
                      {"ring_bytes", s.ringBytes},
-                     {"executions", s.executions}});
+                     {"executions", s.executions},
+                     {"moves", s.moves},
+                     {"tensors", tensors},
+                     {"layers", s.layers}});
+  }
   return {{"name", p.name},
           {"dims", p.dims},
           {"arguments", arguments},
@@ -478,11 +485,15 @@ static Program readProgram(const Node &n) {
   p.locations = n["locations"].list(string);
   p.labels =
       n["labels"].list([](const Node &l) { return StepLabel{l.at(0).string(), l.at(1).string()}; });
-  p.collectiveSites = n["collective_sites"].list([](const Node &s) {
-    return CollectiveSite{s["kind"].string(),        s["axes"].string(),
-                          s["rule"].string(),        s["location"].string(),
-                          s["phase"].string(),       s["payload_bytes"].integer(),
-                          s["ring_bytes"].integer(), s["executions"].integer()};
+  auto tensor = [](const Node &t) {
+    return CollectiveSite::Tensor{t.at(0).string(), t.at(1).integer(), t.at(2).string()};
+  };
+  p.collectiveSites = n["collective_sites"].list([&](const Node &s) {
+    return CollectiveSite{
+        s["kind"].string(),        s["axes"].string(),        s["rule"].string(),
+        s["location"].string(),    s["phase"].string(),       s["payload_bytes"].integer(),
+        s["ring_bytes"].integer(), s["executions"].integer(), s["moves"].string(),
+        s["tensors"].list(tensor), s["layers"].integer()};
   });
   return p;
 }

@@ -97,8 +97,17 @@ struct Mlp {
     count.buffers = {{3, 0}};
     p.locations = {"mlp.cleave:2:3", "mlp.cleave:3:3"};
     p.labels = {{"add, gelu", "mlp.cleave:2,3"}};
-    p.collectiveSites = {{"all_reduce", "tp", "contract over ffn leaves a partial sum",
-                          "mlp.cleave:3:3", "forward", b * width * 4, 0, 1}};
+    p.collectiveSites = {{"all_reduce",
+                          "tp",
+                          "contract over ffn leaves a partial sum",
+                          "mlp.cleave:3:3",
+                          "forward",
+                          b * width * 4,
+                          0,
+                          1,
+                          "activation",
+                          {{"[batch, width]", b * width, ""}},
+                          0}};
     p.steps = {{up, StepKind::Gemm, 0},
                {down, StepKind::Gemm, 1},
                {reduce, StepKind::Collective, 1},
