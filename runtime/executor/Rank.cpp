@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 #include <fmt/format.h>
 #include <new>
 #include <stdexcept>
@@ -304,6 +305,27 @@ Status Rank::execute(const Program &program, const Step &step, const Resolved &r
   return {};
 }
 
+/// CPU time of the calling thread, in seconds.
+static double threadSeconds() {
+  timespec now = {};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return double(now.tv_sec) + 1e-9 * double(now.tv_nsec);
+}
+
+Status Rank::count(const Program &program, size_t number, const Resolved &resolved) {
+  const Step &step = program.steps[number];
+  auto clock = [&] {
+    return options.cpuClock ? options.cpuClock(static_cast<int>(position.rank())) : threadSeconds();
+  };
+  double start = clock();
+  Status status = execute(program, step, resolved);
+  // The profile says what collectives take.
+  if (!std::holds_alternative<CollectiveStep>(step.action) &&
+      !std::holds_alternative<AwaitStep>(step.action))
+    computed[number] = (clock() - start) / options.emulate->speedup;
+  return status;
+}
+
 Status Rank::run(size_t number, const std::vector<const char *> &inputs) {
   const Program &program = executable.programs[number];
   Prepared &prepared = programs[number];
@@ -324,6 +346,8 @@ Status Rank::run(size_t number, const std::vector<const char *> &inputs) {
   }
   if (auto status = refreshPacked(prepared); !status)
     return status;
+  if (options.emulate)
+    computed.assign(program.steps.size(), 0);
   using Clock = std::chrono::steady_clock;
   auto seconds = [](Clock::duration d) { return std::chrono::duration<double>(d).count(); };
   for (size_t i = 0; i < program.steps.size(); ++i) {
@@ -333,6 +357,11 @@ Status Rank::run(size_t number, const std::vector<const char *> &inputs) {
       if (auto status = injectFault(); !status)
         return status;
       continue; // Skip
+    }
+    if (options.emulate) {
+      if (auto status = count(program, i, prepared.steps[i]); !status)
+        return status;
+      continue;
     }
     if (!options.profile) {
       if (auto status = execute(program, program.steps[i], prepared.steps[i]); !status)
@@ -364,7 +393,8 @@ Status Rank::run(size_t number, const std::vector<const char *> &inputs) {
                           seconds(end - start), waiting});
     if (options.timeline && await && awaited && std::ssize(timeline) < mostEvents) {
       auto [begin, took] = awaited->span();
-      timeline.push_back({number, await->step, begin, took, 0, /*beside=*/true});
+      if (took > 0) // else it was over when it had begun
+        timeline.push_back({number, await->step, begin, took, 0, /*beside=*/true});
     }
   }
   return device->synchronize();

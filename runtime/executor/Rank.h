@@ -44,6 +44,8 @@ public:
 
   std::vector<StepProfile> profile(size_t program) const;
   const std::vector<StepEvent> &events() const { return timeline; }
+  /// Emulated: seconds of the device for each step of the last run.
+  const std::vector<double> &computeTimes() const { return computed; }
   void resetProfile();
   MemoryReport memory() const; ///< without the resident bytes
 
@@ -82,6 +84,8 @@ private:
   Status refreshPacked(const Prepared &program);
   void hasChanged(const Argument &argument);
   Status execute(const Program &program, const Step &step, const Resolved &resolved);
+  /// Executes a step and counts its CPU time.
+  Status count(const Program &program, size_t step, const Resolved &resolved);
   Status injectFault();
 
   const Executable &executable;
@@ -95,6 +99,7 @@ private:
   std::map<PackedWeight, Packed> packed;
   std::vector<Prepared> programs;
   std::vector<StepEvent> timeline;
+  std::vector<double> computed;
   std::map<int32_t, std::unique_ptr<DeviceEvent>> begun; ///< collectives under way, by step
   std::unique_ptr<DeviceEvent> awaited;                  ///< the last of them that is over
   int64_t faultStep = -1;

@@ -78,6 +78,13 @@ struct Session::State {
   std::map<std::string, const Argument *, std::less<>> byName;
   std::set<std::string, std::less<>> hasValue;
 
+  // Emulation.
+  std::optional<Network> network;
+  ComputeTimes computeTimes;
+  ClockedRun clocks;
+  double clocked = 0;                              ///< seconds of all runs before
+  std::vector<std::vector<StepEvent>> virtualTime; ///< [rank]
+
   // The ranks' threads take one job at a time.
   using Job = std::function<Status(Rank &)>;
   std::mutex mutex;
@@ -188,6 +195,7 @@ struct Session::State {
                                                  std::vector<HostTensor> &converted) const;
   Status initialiseWhere(uint64_t seed, const std::function<bool(const Argument &)> &wanted);
   Status compareCopies(size_t program);
+  void windClocks(size_t program);
 };
 
 //===----------------------------------------------------------------------===//
@@ -264,6 +272,16 @@ Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<const Executabl
     options.offloadDirectory = failed ? "." : folder.string();
   }
   auto ranks = static_cast<int>(state->executable->ranks());
+  if (options.emulate) {
+    auto network = Network::create(*options.emulate, state->executable->mesh);
+    if (!network)
+      return network.error();
+    state->network = std::move(*network);
+    state->virtualTime.resize(static_cast<size_t>(ranks));
+    // A collective is over when it has begun: when that would be is the clocks' affair.
+    options.threads = ranks;
+    options.beside = false;
+  }
   int cores = usableCores();
   int threads = options.threads > 0 ? options.threads : cores;
   state->workers = std::max(1, threads / ranks);
@@ -591,6 +609,27 @@ Status Session::State::compareCopies(size_t number) {
   return {};
 }
 
+void Session::State::windClocks(size_t number) {
+  const Program &program = executable->programs[number];
+  computeTimes.clear();
+  for (const auto &rank : ranks)
+    computeTimes.push_back(rank->computeTimes());
+  clocks = wind(program, *network, computeTimes);
+  for (size_t r = 0; options.timeline && r < ranks.size(); ++r) {
+    std::vector<StepEvent> &events = virtualTime[r];
+    for (size_t i = 0; i < program.steps.size() && std::ssize(events) < mostEvents; ++i) {
+      const ClockedStep &step = clocks.ranks[r][i];
+      auto index = static_cast<int64_t>(i);
+      events.push_back({number, index, clocked + step.begin, step.seconds, step.waiting});
+      const auto *collective = std::get_if<CollectiveStep>(&program.steps[i].action);
+      if (collective && collective->begun)
+        events.push_back({number, index, clocked + step.transferBegin, step.transfer, 0,
+                          /*beside=*/true});
+    }
+  }
+  clocked += clocks.seconds;
+}
+
 Result<RunResult> Session::run(std::string_view name,
                                const std::map<std::string, HostTensor> &inputs,
                                const std::map<std::string, ScalarValue> &scalars,
@@ -621,6 +660,10 @@ Result<RunResult> Session::run(std::string_view name,
       !status)
     return status.error();
   out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (state->network) {
+    state->windClocks(*number);
+    out.emulatedSeconds = state->clocks.seconds;
+  }
   if (options.checkReplicas)
     if (auto status = state->compareCopies(*number); !status)
       return status.error();
@@ -657,12 +700,18 @@ std::vector<std::vector<StepProfile>> Session::profile(size_t program) const {
 }
 
 const std::vector<StepEvent> &Session::timeline(int rank) const {
-  return state->ranks[static_cast<size_t>(rank)]->events();
+  auto r = static_cast<size_t>(rank);
+  return state->network ? state->virtualTime[r] : state->ranks[r]->events();
 }
+
+const ComputeTimes &Session::computeTimes() const { return state->computeTimes; }
+const ClockedRun &Session::clocks() const { return state->clocks; }
 
 void Session::resetProfile() {
   for (auto &rank : state->ranks)
     rank->resetProfile();
+  for (auto &events : state->virtualTime)
+    events.clear();
 }
 
 CollectiveStats Session::collectives(int rank) const {

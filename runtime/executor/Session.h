@@ -7,7 +7,9 @@
 #include "runtime/comm/Communicator.h"
 #include "runtime/core/Tensor.h"
 #include "runtime/device/Device.h"
+#include "runtime/emulate/Clocks.h"
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -49,6 +51,11 @@ struct SessionOptions {
   bool profile = false;
   /// With `profile`: keep also when each step ran, up to `mostEvents` of each rank.
   bool timeline = false;
+  /// Emulate this cluster (Clocks.h): each rank computes on one thread, and `threads` is not read;
+  /// `timeline` has the virtual clocks' times, and `profile` nothing.
+  std::optional<Cluster> emulate;
+  /// Emulated ranks: the seconds that the calling thread has computed, by rank. Null: its CPU time.
+  std::function<double(int)> cpuClock;
   /// In builds with CLEAVE_FAULTS, CLEAVE_FAULT gives one too.
   std::optional<FaultInjection> fault;
 };
@@ -65,7 +72,8 @@ using ScalarValue = std::variant<int64_t, double>;
 /// What one run gave: its results that are not donated, whole.
 struct RunResult {
   std::map<std::string, HostTensor> results;
-  double seconds = 0; ///< of the ranks' work, without bringing results back
+  double seconds = 0;         ///< of the ranks' work, without bringing results back
+  double emulatedSeconds = 0; ///< of the last rank's virtual clock, with SessionOptions::emulate
 };
 
 struct StepProfile {
@@ -143,6 +151,11 @@ public:
   /// In order of time; empty without SessionOptions::timeline.
   const std::vector<StepEvent> &timeline(int rank) const;
   void resetProfile();
+
+  /// With SessionOptions::emulate, of the last run: what its steps took of the emulated devices,
+  /// and the virtual clocks.
+  const ComputeTimes &computeTimes() const;
+  const ClockedRun &clocks() const;
 
   CollectiveStats collectives(int rank) const;
   void resetCollectives();

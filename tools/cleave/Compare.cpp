@@ -2,6 +2,7 @@
 // Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //===----------------------------------------------------------------------===//
+#include "Emulate.h"
 #include "Inputs.h"
 #include "Load.h"
 
@@ -32,6 +33,7 @@ struct Contender {
   size_t program = 0;
   std::unique_ptr<Session> session;
   std::vector<double> losses, seconds;
+  EmulatedSteps emulated; ///< with --emulate
 
   /// Without the first step, which touches the memory for the first time.
   std::vector<double> sortedSeconds() const {
@@ -130,6 +132,8 @@ Status Comparison::race() {
         return error;
       }
       c.seconds.push_back(result->seconds);
+      if (!o.emulate.empty())
+        c.emulated.add(*c.session, c.program);
       auto loss = result->results.find("loss");
       c.losses.push_back(loss == result->results.end()
                              ? std::nan("")
@@ -240,19 +244,34 @@ void Comparison::print() const {
   row("threads per rank", [](const Contender &c, const PlannedMemory &) {
     return std::to_string(c.session->workersPerRank());
   });
-  row("step time, median", [](const Contender &c, const PlannedMemory &) {
-    auto s = c.sortedSeconds();
-    return secondsText(s[s.size() / 2]);
-  });
-  row("step time, least to most", [](const Contender &c, const PlannedMemory &) {
-    auto s = c.sortedSeconds();
-    return secondsText(s.front()) + " to " + secondsText(s.back());
-  });
   double tokens = tokensPerStep();
-  row("tokens/s", [tokens](const Contender &c, const PlannedMemory &) {
-    auto s = c.sortedSeconds();
-    return countText(std::llround(tokens / s[s.size() / 2]));
-  });
+  bool emulates = !o.emulate.empty();
+  if (emulates) {
+    using Column = const Contender &;
+    auto seconds = [](Column c) { return c.emulated.seconds[c.emulated.median()]; };
+    row("emulated step time, median",
+        [&](Column c, const PlannedMemory &) { return secondsText(seconds(c)); });
+    row("emulated tokens/s", [&](Column c, const PlannedMemory &) {
+      return countText(std::llround(tokens / std::max(seconds(c), 1e-12)));
+    });
+    row("emulated exposed communication",
+        [](Column c, const PlannedMemory &) { return c.emulated.exposedText(); });
+  }
+  row(emulates ? "computed here, median" : "step time, median",
+      [](const Contender &c, const PlannedMemory &) {
+        auto s = c.sortedSeconds();
+        return secondsText(s[s.size() / 2]);
+      });
+  if (!emulates) {
+    row("step time, least to most", [](const Contender &c, const PlannedMemory &) {
+      auto s = c.sortedSeconds();
+      return secondsText(s.front()) + " to " + secondsText(s.back());
+    });
+    row("tokens/s", [tokens](const Contender &c, const PlannedMemory &) {
+      auto s = c.sortedSeconds();
+      return countText(std::llround(tokens / s[s.size() / 2]));
+    });
+  }
   constexpr CollectiveStep::Kind kinds[] = {
       CollectiveStep::Kind::AllReduce, CollectiveStep::Kind::AllGather,
       CollectiveStep::Kind::ReduceScatter, CollectiveStep::Kind::AllToAll};
@@ -284,6 +303,8 @@ void Comparison::print() const {
       [](const Contender &, const PlannedMemory &m) { return bytesText(m.arena); });
   out("\n" + t.text());
   out("bytes: what a ring moves per rank; memory as planned\n");
+  if (emulates)
+    out(fmt::format("emulated: virtual clocks on the profile {}\n", o.emulate));
 }
 
 Json Comparison::json() const {
@@ -292,6 +313,8 @@ Json Comparison::json() const {
                {"steps", o.steps},
                {"judged_steps", judgedSteps()},
                {"tolerance", tolerance()}};
+  if (!o.emulate.empty())
+    json["emulated_on"] = o.emulate;
   for (const Contender &c : contenders) {
     auto s = c.sortedSeconds();
     Curve difference = curve(c);
@@ -315,12 +338,16 @@ Json Comparison::json() const {
          {"largest_judged_difference", difference.judged},
          {"equal", difference.parting < 0},
          {"parts_at_step", difference.parting < 0 ? Json() : Json(difference.parting)}});
+    if (!o.emulate.empty())
+      c.emulated.into(json["plans"].back(), c.emulated.median(), tokensPerStep());
   }
   return json;
 }
 
 Status Comparison::run() {
   if (auto status = requireSource(o, "compare"); !status)
+    return status;
+  if (auto status = checkEmulation(o.optimizer.app, o); !status)
     return status;
   auto plans = parseList("--plans", o.plans);
   if (!plans)
@@ -378,6 +405,8 @@ void addCompare(Commands &commands) {
       "  cleave compare models/gpt2.cleave --plans none,megatron --mesh tp=2 --data text.txt "
       "--steps 60\n"
       "  cleave compare models/gpt2.cleave --plans none,megatron,data --mesh dp=2,tp=2 --losses\n"
+      "  cleave compare models/gpt2.cleave --plans none,megatron,data --mesh dp=4,tp=4 --emulate "
+      "ethernet\n"
       "Each plan takes the axes of --mesh that it has. Exit code 3: the losses part; in f32 the "
       "first 50 steps\n"
       "are judged, as rounding grows with each step, in f64 all.\n");
@@ -399,6 +428,7 @@ void addCompare(Commands &commands) {
   addSeed(app, *o);
   addThreads(app, *o);
   addOffload(app, *o);
+  addEmulate(app, *o);
   addOutput(app, *o);
   commands.action(app, [o] { return Comparison(*o).run(); });
 }

@@ -4,6 +4,7 @@
 //===----------------------------------------------------------------------===//
 #include "Load.h"
 
+#include "Emulate.h"
 #include "Inputs.h"
 
 #include "frontend/Parser.h"
@@ -379,6 +380,12 @@ Result<std::unique_ptr<Session>> openSession(const Built &built, const CommonOpt
     return kernels.error();
   SessionOptions session;
   session.offloadDirectory = options.offloadDirectory;
+  if (!options.emulate.empty()) {
+    auto cluster = findCluster("--emulate", options.emulate);
+    if (!cluster)
+      return cluster.error();
+    session.emulate = std::move(*cluster);
+  }
   session.threads = options.threads;
   session.profile = profile || timeline;
   session.timeline = timeline;

@@ -171,6 +171,13 @@ void addOffload(CLI::App *app, CommonOptions &o) {
       ->type_name("DIR");
 }
 
+void addEmulate(CLI::App *app, CommonOptions &o) {
+  app->add_option("--emulate", o.emulate,
+                  "times on a cluster that is not here: a profile of models/clusters (ethernet, "
+                  "nvlink-8) or a file; each rank computes on one thread and has a virtual clock")
+      ->type_name("PROFILE");
+}
+
 void addOptimizer(CLI::App *app, OptimizerChoice &o) {
   o.app = app;
   app->add_option("--optimizer", o.settings.kind, "adamw or sgd (adamw)")

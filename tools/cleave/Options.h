@@ -24,7 +24,7 @@ namespace cleave::tool {
 /// The text of an option as the user wrote it; empty or 0: not given.
 struct CommonOptions {
   std::string file;
-  std::string model, function, plan, dtype, out, recompute;
+  std::string model, function, plan, dtype, out, recompute, emulate;
   std::vector<std::string> settings, mesh, dims;
   int64_t batch = 0, seq = 0, accumulate = 0;
   uint64_t seed = 0;
@@ -89,6 +89,7 @@ void addFunction(CLI::App *app, CommonOptions &o, const std::string &fallback);
 void addSeed(CLI::App *app, CommonOptions &o);
 void addOffload(CLI::App *app, CommonOptions &o); ///< --offload-dir
 void addThreads(CLI::App *app, CommonOptions &o);
+void addEmulate(CLI::App *app, CommonOptions &o);
 void addOutput(CLI::App *app, CommonOptions &o);              ///< --json --quiet
 void addOptimizer(CLI::App *app, OptimizerChoice &o);         ///< --optimizer
 void addRate(CLI::App *app, OptimizerChoice &o);              ///< --lr

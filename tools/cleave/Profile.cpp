@@ -148,7 +148,7 @@ Json kernelsJson(const std::vector<KernelTime> &kernels, const Roofline &rooflin
           {"roofline_bytes_per_second", rank.bytes}};
 }
 
-std::string traceText(const Session &session, size_t number) {
+std::string traceText(const Session &session, size_t number, const std::string &note) {
   const Program &program = session.executable().programs[number];
   std::vector<std::string> names, sources;
   for (const Step &step : program.steps) {
@@ -162,7 +162,10 @@ std::string traceText(const Session &session, size_t number) {
   // One event a line: files of a million events are not held twice.
   std::string text = "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n";
   auto event = [&](const Json &json) { text += json.dump() + ",\n"; };
-  event({{"ph", "M"}, {"pid", 0}, {"name", "process_name"}, {"args", {{"name", program.name}}}});
+  event({{"ph", "M"},
+         {"pid", 0},
+         {"name", "process_name"},
+         {"args", {{"name", program.name + note}}}});
   for (int rank = 0; rank < session.ranks(); ++rank) {
     event({{"ph", "M"},
            {"pid", 0},

@@ -42,7 +42,8 @@ std::string kernelTable(const std::vector<KernelTime> &kernels, const Roofline &
                         double perRun);
 Json kernelsJson(const std::vector<KernelTime> &kernels, const Roofline &roofline, int ranks);
 
-/// The Trace Event Format, which Perfetto and Chrome read: a row for each rank.
-std::string traceText(const Session &session, size_t program);
+/// The Trace Event Format, which Perfetto and Chrome read: a row for each rank. `note`: behind the
+/// program's name.
+std::string traceText(const Session &session, size_t program, const std::string &note = "");
 
 } // namespace cleave::tool

@@ -2,6 +2,7 @@
 // Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //===----------------------------------------------------------------------===//
+#include "Emulate.h"
 #include "Inputs.h"
 #include "Load.h"
 #include "Profile.h"
@@ -89,7 +90,7 @@ Status prepareFolder(const std::string &path) {
   return {};
 }
 
-double number(const RunResult &run, const std::string &name) {
+double numberOf(const RunResult &run, const std::string &name) {
   auto found = run.results.find(name);
   if (found == run.results.end())
     return std::nan("");
@@ -116,7 +117,7 @@ public:
 private:
   Result<Built> compileOrRead();
   Status dryRun(const Built &built, const Program &program);
-  Status loop(Session &session, const TextSource &text, const Program &program);
+  Status loop(Session &session, const TextSource &text, size_t number);
   Status save(Session &session, const Program &program);
   void finish(Session &session, const Built &built, size_t number);
   bool wantsLine(int64_t step) const { return step % o.every == 0 || step == 1 || step == o.steps; }
@@ -128,11 +129,21 @@ private:
   double rate = 0; ///< learning rate, the highest
   Progress progress;
   std::vector<StepRecord> records;
+  EmulatedSteps emulated; ///< with --emulate, as many as records
+  /// A record with its emulated figures.
+  Json recordJson(size_t record) const {
+    Json json = records[record].json();
+    if (!emulated.empty())
+      emulated.into(json, record, tokens);
+    return json;
+  }
+  double tokens = 0; ///< of a step
 };
 
 Result<Built> Training::compileOrRead() {
   if (o.dryRun)
-    if (auto status = requireNone(o.optimizer.app, {"--profile", "--trace", "--out", "--weights"},
+    if (auto status = requireNone(o.optimizer.app,
+                                  {"--profile", "--trace", "--out", "--weights", "--emulate"},
                                   "with --dry-run, which trains nothing");
         !status)
       return status.error();
@@ -201,7 +212,9 @@ Status Training::dryRun(const Built &built, const Program &program) {
   return {};
 }
 
-Status Training::loop(Session &session, const TextSource &text, const Program &program) {
+Status Training::loop(Session &session, const TextSource &text, size_t number) {
+  const Program &program = session.executable().programs[number];
+  tokens = static_cast<double>(text.tokensPerStep());
   using Clock = std::chrono::steady_clock;
   interrupted = 0;
   InterruptGuard guard;
@@ -219,20 +232,25 @@ Status Training::loop(Session &session, const TextSource &text, const Program &p
     StepRecord record;
     record.step = step + 1;
     record.seconds = std::chrono::duration<double>(Clock::now() - start).count();
-    record.tokensPerSecond = static_cast<double>(text.tokensPerStep()) / record.seconds;
-    record.loss = number(*result, "loss");
-    record.norm = number(*result, "gradient_norm");
+    record.tokensPerSecond = tokens / record.seconds;
+    record.loss = numberOf(*result, "loss");
+    record.norm = numberOf(*result, "gradient_norm");
     record.rate = now;
     records.push_back(record);
+    double shown = record.tokensPerSecond;
+    if (!o.emulate.empty()) {
+      emulated.add(session, number);
+      shown = tokens / std::max(result->emulatedSeconds, 1e-12);
+    }
     inARow = record.skipped() ? inARow + 1 : 0;
     if (o.json)
-      outLine(record.json());
+      outLine(recordJson(records.size() - 1));
     else if (!o.quiet && (wantsLine(record.step) || record.skipped())) {
       progress.clear();
       out(fmt::format("step {:>5}  loss {:<9.6g}  gradient norm {:<9.4g}  lr {:<9.4g}  {:>9} "
-                      "tokens/s{}\n",
+                      "{}tokens/s{}\n",
                       record.step, record.loss, record.norm, record.rate,
-                      countText(std::llround(record.tokensPerSecond)),
+                      countText(std::llround(shown)), o.emulate.empty() ? "" : "emulated ",
                       record.skipped() ? "  skipped: the norm is not finite" : ""));
       std::fflush(stdout);
     } else {
@@ -254,8 +272,8 @@ Status Training::loop(Session &session, const TextSource &text, const Program &p
 
 Status Training::save(Session &session, const Program &program) {
   std::string metrics;
-  for (const StepRecord &record : records)
-    metrics += record.json().dump() + "\n";
+  for (size_t i = 0; i < records.size(); ++i)
+    metrics += recordJson(i).dump() + "\n";
   std::filesystem::path folder(o.out);
   std::map<std::string, std::string> about = {
       {"made_by", "cleave train"},         {"model", session.executable().model},
@@ -318,6 +336,10 @@ void Training::finish(Session &session, const Built &built, size_t number) {
                 {"params", memory.paramElements},
                 {"memory", memory.json()},
                 {"collectives", collectivesJson(program)}};
+    if (steps && !emulated.empty()) {
+      end["emulated_on"] = o.emulate;
+      emulated.into(end, emulated.median(), tokens);
+    }
     for (const auto &[kind, time] : byKind)
       end["profile_seconds_per_step"][kind] = time;
     if (!kernels.empty())
@@ -333,7 +355,17 @@ void Training::finish(Session &session, const Built &built, size_t number) {
     out(fmt::format("interrupted after step {}\n", steps));
   if (skipped)
     out(fmt::format("{} skipped: the gradient norm was not finite\n", countText(skipped, "step")));
-  if (steps)
+  if (steps && !emulated.empty()) {
+    size_t run = emulated.median();
+    out(fmt::format(
+        "{} on {}: loss {:.6g} -> {:.6g}\n"
+        "emulated on {}: {} a step, {} tokens/s, exposed communication {}; computed "
+        "here on {} in {} a step\n",
+        countText(steps, "step"), meshText(built.executable->mesh), records.front().loss,
+        records.back().loss, o.emulate, secondsText(emulated.seconds[run]),
+        countText(std::llround(tokens / std::max(emulated.seconds[run], 1e-12))),
+        emulated.exposedText(), countText(session.ranks(), "thread"), secondsText(median)));
+  } else if (steps)
     out(fmt::format("{} on {} ({}{}): loss {:.6g} -> {:.6g}, {} a step, {} tokens/s\n",
                     countText(steps, "step"), meshText(built.executable->mesh),
                     countText(session.workersPerRank(), "thread"),
@@ -372,6 +404,8 @@ Status Training::run() {
                                      {"--weights", o.weights},
                                      {"--plan", planFile(o.plan)}});
       !status)
+    return status;
+  if (auto status = checkEmulation(o.optimizer.app, o); !status)
     return status;
   auto built = compileOrRead();
   if (!built)
@@ -417,13 +451,17 @@ Status Training::run() {
                     countText(plannedMemory(*built->executable, program).paramElements, "param"),
                     built->executable->plan, meshText(built->executable->mesh),
                     sizesText(program.dims), countText(text->size(), "token")));
-  if (auto status = loop(**session, *text, program); !status)
+  if (auto status = loop(**session, *text, *number); !status)
     return status;
   if (!o.out.empty())
     if (auto status = save(**session, program); !status)
       return status;
   if (!o.trace.empty())
-    if (auto status = writeFileAtomically(o.trace, traceText(**session, *number)); !status)
+    if (auto status = writeFileAtomically(
+            o.trace,
+            traceText(**session, *number,
+                      o.emulate.empty() ? "" : fmt::format(" (emulated on {})", o.emulate)));
+        !status)
       return status;
   finish(**session, *built, *number);
   return {};
@@ -441,7 +479,9 @@ void addTrain(Commands &commands) {
       "--dry-run\n"
       "  cleave train gpt2.cleavex --data shakespeare.txt --json\n"
       "  cleave train models/gpt2.cleave --data shakespeare.txt --steps 3 --profile --trace "
-      "t.json\n");
+      "t.json\n"
+      "  cleave train models/gpt2.cleave --data shakespeare.txt --plan data --mesh dp=4 --steps 9 "
+      "--emulate ethernet\n");
   addFile(app, *o, true);
   app->add_option("--data", o->data, "the text")->type_name("TEXT");
   app->add_option("--tokenizer", o->tokenizer, "tokens of the text (bytes)")
@@ -465,6 +505,7 @@ void addTrain(Commands &commands) {
   addSeed(app, *o);
   addThreads(app, *o);
   addOffload(app, *o);
+  addEmulate(app, *o);
   app->add_option("--every", o->every, "print every Nth step (1)")
       ->check(wholeNumber(1, 1LL << 31))
       ->type_name("N");

@@ -1,0 +1,40 @@
+//===- Emulate.h - profiles of clusters, and emulated figures ---*- C++ -*-===//
+// Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//===----------------------------------------------------------------------===//
+#pragma once
+
+#include "Options.h"
+#include "Print.h"
+
+#include "runtime/emulate/Clocks.h"
+#include "runtime/executor/Session.h"
+
+#include <string>
+#include <vector>
+
+namespace cleave::tool {
+
+/// A profile by its name in models/clusters, or by its path (with a `/` or `.json`).
+/// `flag`: for messages.
+Result<Cluster> findCluster(const std::string &flag, const std::string &name);
+/// Fails, before anything is compiled, if the profile of --emulate is none, or if an option is
+/// given that has no effect with it.
+Status checkEmulation(const CLI::App *app, const CommonOptions &options);
+
+/// What emulated runs of one program have taken, step for step of the training.
+struct EmulatedSteps {
+  std::vector<double> seconds;
+  std::vector<SiteTime> collectives; ///< of each run, all sites together
+
+  void add(const Session &session, size_t program);
+  bool empty() const { return seconds.empty(); }
+  /// The run whose time is the median, without the first one if there are others.
+  size_t median() const;
+  /// "12.3 % (4.0 % waiting)" of the median run.
+  std::string exposedText() const;
+  /// Keys `emulated_*` of a run.
+  void into(Json &json, size_t run, double tokens) const;
+};
+
+} // namespace cleave::tool
