@@ -2,6 +2,8 @@
 // Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //===----------------------------------------------------------------------===//
+#include "Costs.h"
+#include "Emulate.h"
 #include "Inputs.h"
 #include "Load.h"
 
@@ -19,6 +21,7 @@ struct ExplainOptions : CommonOptions {
   std::string kind = "train";
   OptimizerChoice optimizer;
   bool fusion = false;
+  CostOptions cost;
 };
 
 /// "file:line:column": file and line.
@@ -125,6 +128,7 @@ Result<Built> compileOrRead(const ExplainOptions &o) {
       return status.error();
   CompileOptions options;
   options.listFusion = o.fusion;
+  options.machineCode = o.cost.measure || !o.emulate.empty(); // else nothing runs
   options.optimizer = *optimizer;
   options.accumulate = o.accumulate;
   options.recompute = o.recompute;
@@ -193,7 +197,95 @@ std::string fusionText(const std::vector<FusionEntry> &entries) {
   return text;
 }
 
+/// Which options go together.
+Status checkOptions(const ExplainOptions &o) {
+  const CLI::App *app = o.optimizer.app;
+  if (!o.cost.any()) {
+    if (auto status =
+            requireNone(app, {"--emulate", "--measure", "--cluster", "--steps", "--threads"},
+                        "without --costs, --timeline or --sweep");
+        !status)
+      return status;
+  } else if (auto status = requireNone(app, {"--fusion"}, "with --costs, --timeline or --sweep");
+             !status) {
+    return status;
+  }
+  if (o.cost.sweep.empty())
+    if (auto status = requireNone(app, {"--svg"}, "without --sweep"); !status)
+      return status;
+  if (!o.cost.costs)
+    if (auto status = requireNone(app, {"--measure"}, "without --costs"); !status)
+      return status;
+  if (!o.emulate.empty())
+    if (auto status = requireNone(app, {"--cluster"}, "with --emulate, which names a profile too");
+        !status)
+      return status;
+  if (!o.cost.measure && o.emulate.empty())
+    if (auto status = requireNone(app, {"--steps"}, "without --measure or --emulate"); !status)
+      return status;
+  if (!o.cost.measure)
+    if (auto status = requireNone(app, {"--threads"}, "without --measure"); !status)
+      return status;
+  if (!o.cost.cluster.empty())
+    if (auto cluster = findCluster("--cluster", o.cost.cluster); !cluster)
+      return cluster.error();
+  if (!o.emulate.empty())
+    if (auto cluster = findCluster("--emulate", o.emulate); !cluster)
+      return cluster.error();
+  if (!o.cost.sweep.empty())
+    if (auto range = Sweep::parse(o.cost.sweep); !range)
+      return range.error();
+  return requireDistinct("--svg", o.cost.svg, {{"FILE", o.file}, {"--plan", planFile(o.plan)}});
+}
+
+/// What --costs, --timeline and --sweep ask for.
+Status explainCosts(const ExplainOptions &o, const Built &built, size_t number) {
+  Progress progress(o.quiet || o.json);
+  auto costs = costsOf(built, number, o, o.cost, progress);
+  progress.clear();
+  if (!costs)
+    return costs.error();
+  const Executable &executable = *built.executable;
+  const Program &program = built.program(number);
+  std::string title =
+      fmt::format("{} of {}: plan {} on {}, {}", program.name, executable.model, executable.plan,
+                  meshText(executable.mesh), sizesText(program.dims));
+  Json json = {{"model", executable.model},
+               {"plan", executable.plan},
+               {"mesh", meshJson(executable.mesh)},
+               {"program", program.name},
+               {"sizes", sizesJson(program.dims)}};
+  std::string text = title + "\n";
+  if (o.cost.costs) {
+    text += costsText(program, *costs);
+    json.update(costsJson(program, *costs));
+  }
+  if (o.cost.timeline) {
+    text += "\n" + timelineText(program, *costs);
+    json["timeline"] = timelineJson(program, *costs);
+  }
+  if (!o.cost.sweep.empty()) {
+    auto range = Sweep::parse(o.cost.sweep);
+    std::vector<SweepPoint> points = sweep(program, *costs, *range);
+    text += "\n" + sweepText(*range, points, *costs);
+    json["sweep"] = sweepJson(*range, points, *costs);
+    if (!o.cost.svg.empty()) {
+      if (auto status = writeFileAtomically(o.cost.svg, sweepSvg(title, *range, points, *costs));
+          !status)
+        return status;
+      text += fmt::format("wrote {}\n", o.cost.svg);
+    }
+  }
+  if (o.json)
+    outPretty(json);
+  else
+    out(text);
+  return {};
+}
+
 Status runExplain(const ExplainOptions &o) {
+  if (auto status = checkOptions(o); !status)
+    return status;
   auto built = compileOrRead(o);
   if (!built)
     return built.error();
@@ -207,6 +299,8 @@ Status runExplain(const ExplainOptions &o) {
   auto number = built->find(programName(o), o);
   if (!number)
     return number.error();
+  if (o.cost.any())
+    return explainCosts(o, *built, *number);
   const Executable &executable = *built->executable;
   const Program &program = built->program(*number);
   PlannedMemory memory = plannedMemory(executable, program);
@@ -264,7 +358,12 @@ void addExplain(Commands &commands) {
       "  cleave explain models/gpt2.cleave --plan megatron --mesh tp=2 --kind forward --fn "
       "forward\n"
       "  cleave explain gpt2.cleavex --json\n"
-      "  cleave explain models/gpt2.cleave --fusion\n");
+      "  cleave explain models/gpt2.cleave --fusion\n"
+      "  cleave explain models/gpt2.cleave --plan megatron --mesh dp=2,tp=2 --costs --emulate "
+      "ethernet\n"
+      "  cleave explain models/gpt2.cleave --plan data --mesh dp=4 --sweep bandwidth=1..900GB/s "
+      "--svg "
+      "sweep.svg\n");
   addFile(app, *o, true);
   addPlan(app, *o);
   addTrainingPlan(app, *o);
@@ -274,6 +373,22 @@ void addExplain(Commands &commands) {
       ->type_name("WORD");
   addOptimizer(app, o->optimizer);
   app->add_flag("--fusion", o->fusion, "which ops are one kernel, which are not and why");
+  app->add_flag("--costs", o->cost.costs,
+                "what each collective costs, sums, and the closed forms of the literature");
+  app->add_flag("--timeline", o->cost.timeline, "when a rank computes and communicates in one run");
+  app->add_option("--sweep", o->cost.sweep,
+                  "the same with links of other speeds: bandwidth=1..900GB/s or latency=1..100us")
+      ->type_name("RANGE");
+  app->add_option("--svg", o->cost.svg, "plot the sweep into this file")->type_name("OUT.svg");
+  app->add_option("--cluster", o->cost.cluster,
+                  "predict for this profile of models/clusters, or a file; nothing runs (threads)")
+      ->type_name("PROFILE");
+  addEmulate(app, *o);
+  app->add_flag("--measure", o->cost.measure, "with --costs: run some steps here and time them");
+  app->add_option("--steps", o->cost.steps, "of --emulate and --measure (5)")
+      ->check(wholeNumber(1, 10000))
+      ->type_name("N");
+  addThreads(app, *o);
   addSizes(app, *o);
   addModel(app, *o);
   addOutput(app, *o);

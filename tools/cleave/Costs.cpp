@@ -1,0 +1,373 @@
+//===- Costs.cpp - what a program's collectives cost ----------------------===//
+// Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//===----------------------------------------------------------------------===//
+#include "Costs.h"
+
+#include "Emulate.h"
+#include "Inputs.h"
+
+#include "runtime/emulate/Volumes.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+namespace cleave::tool {
+
+/// What predictions are for without a word: the machine that --measure measures.
+static constexpr const char *defaultCluster = "threads";
+
+std::string Costs::where() const { return fmt::format("{} on {}", how(), network.cluster().name); }
+
+static double medianOf(std::vector<double> values) {
+  auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+static Status runSteps(Session &session, const Program &program, const CommonOptions &o,
+                       int64_t steps, Progress &progress, const std::function<void(double)> &each) {
+  if (auto status = session.initialise(o.seed); !status)
+    return status;
+  for (int64_t step = 0; step <= steps; ++step) { // the first touches memory for the first time
+    progress.say(fmt::format("run {} of {}", step + 1, steps + 1));
+    auto run = session.run(program.name, randomInputs(program, o.seed, 0),
+                           scalarsOf(program, o.seed, step, 1e-4));
+    if (!run)
+      return run.error();
+    if (step)
+      each(run->seconds);
+    else
+      session.resetProfile();
+  }
+  progress.clear();
+  return {};
+}
+
+/// The median time of each step of each rank.
+static Result<ComputeTimes> emulate(const Built &built, size_t number, const CommonOptions &o,
+                                    int64_t steps, Progress &progress) {
+  auto session = openSession(built, o);
+  if (!session)
+    return session.error();
+  std::vector<ComputeTimes> runs;
+  auto status = runSteps(**session, built.program(number), o, steps, progress,
+                         [&](double) { runs.push_back((*session)->computeTimes()); });
+  if (!status)
+    return status.error();
+  ComputeTimes times = runs.front();
+  std::vector<double> values(runs.size());
+  for (size_t rank = 0; rank < times.size(); ++rank)
+    for (size_t i = 0; i < times[rank].size(); ++i) {
+      for (size_t run = 0; run < runs.size(); ++run)
+        values[run] = runs[run][rank][i];
+      times[rank][i] = medianOf(values);
+    }
+  return times;
+}
+
+static Result<RunTimes> measure(const Built &built, size_t number, const CommonOptions &o,
+                                int64_t steps, Progress &progress) {
+  CommonOptions here = o;
+  here.emulate.clear();
+  auto session = openSession(built, here, /*profile=*/true, /*timeline=*/true);
+  if (!session)
+    return session.error();
+  const Program &program = built.program(number);
+  std::vector<double> seconds;
+  auto status = runSteps(**session, program, o, steps, progress,
+                         [&](double time) { seconds.push_back(time); });
+  if (!status)
+    return status.error();
+  RunTimes times{medianOf(seconds), std::vector<SiteTime>(program.collectiveSites.size())};
+  double share = 1 / (double(seconds.size()) * (*session)->ranks());
+  for (int rank = 0; rank < (*session)->ranks(); ++rank)
+    for (const StepEvent &e : (*session)->timeline(rank)) {
+      const auto *await =
+          std::get_if<AwaitStep>(&program.steps[static_cast<size_t>(e.step)].action);
+      size_t step = static_cast<size_t>(await ? await->step : e.step);
+      const auto *c = std::get_if<CollectiveStep>(&program.steps[step].action);
+      if (e.program != number || !c || c->site < 0)
+        continue;
+      SiteTime &site = times.sites[static_cast<size_t>(c->site)];
+      // Without a core for them, begun ones are done when they begin.
+      if (!await || e.beside)
+        site.transfer += (e.seconds - e.waitSeconds) * share;
+      if (e.beside)
+        continue;
+      site.exposed += e.seconds * share;
+      if (!await)
+        site.waiting += e.waitSeconds * share;
+    }
+  return times;
+}
+
+Result<Costs> costsOf(const Built &built, size_t number, const CommonOptions &o,
+                      const CostOptions &wanted, Progress &progress) {
+  bool emulates = !o.emulate.empty();
+  auto cluster =
+      emulates ? findCluster("--emulate", o.emulate)
+               : findCluster("--cluster", wanted.cluster.empty() ? defaultCluster : wanted.cluster);
+  if (!cluster)
+    return cluster.error();
+  const Program &program = built.program(number);
+  auto network = Network::create(*cluster, built.executable->mesh);
+  if (!network)
+    return network.error();
+  Costs costs{std::move(*network),
+              predictCompute(program, *cluster, built.executable->ranks()),
+              {},
+              {},
+              {},
+              {}};
+  costs.clocks = wind(program, costs.network, costs.times);
+  costs.predicted = {costs.clocks.seconds, siteTimes(program, costs.clocks)};
+  if (emulates) {
+    auto times = emulate(built, number, o, wanted.steps, progress);
+    if (!times)
+      return times.error();
+    costs.times = std::move(*times);
+    costs.clocks = wind(program, costs.network, costs.times);
+    costs.emulated = {costs.clocks.seconds, siteTimes(program, costs.clocks)};
+  }
+  if (wanted.measure) {
+    auto times = measure(built, number, o, wanted.steps, progress);
+    if (!times)
+      return times.error();
+    costs.measured = std::move(*times);
+  }
+  return costs;
+}
+
+//===----------------------------------------------------------------------===//
+// The table
+//===----------------------------------------------------------------------===//
+
+namespace {
+
+/// Sites that look alike, or are of one kind and axes.
+struct Row {
+  const CollectiveSite *site = nullptr;
+  int64_t times = 0, ringBytes = 0, steps = 0; ///< bytes: of all times; steps: of one
+  SiteTime predicted, emulated, measured;
+
+  void add(const Costs &costs, size_t i, const CollectiveSite &s, int64_t ringSteps) {
+    auto sum = [i](SiteTime &to, const RunTimes &from) {
+      to.transfer += from.sites[i].transfer;
+      to.exposed += from.sites[i].exposed;
+      to.waiting += from.sites[i].waiting;
+    };
+    if (!site)
+      site = &s;
+    times += s.executions;
+    ringBytes += s.ringBytes * s.executions;
+    steps = ringSteps;
+    sum(predicted, costs.predicted);
+    if (costs.emulated)
+      sum(emulated, *costs.emulated);
+    if (costs.measured)
+      sum(measured, *costs.measured);
+  }
+};
+
+std::vector<int64_t> ringSteps(const Program &program) {
+  std::vector<int64_t> steps(program.collectiveSites.size());
+  for (const Step &step : program.steps)
+    if (const auto *c = std::get_if<CollectiveStep>(&step.action); c && c->site >= 0)
+      steps[static_cast<size_t>(c->site)] = collectiveSteps(*c);
+  return steps;
+}
+
+std::vector<Row> rowsOf(const Program &program, const Costs &costs, bool sums) {
+  std::vector<int64_t> steps = ringSteps(program);
+  std::vector<Row> rows;
+  for (size_t i = 0; i < program.collectiveSites.size(); ++i) {
+    const CollectiveSite &s = program.collectiveSites[i];
+    auto same = std::find_if(rows.begin(), rows.end(), [&](const Row &row) {
+      const CollectiveSite &t = *row.site;
+      return t.kind == s.kind && t.axes == s.axes &&
+             (sums || (t.location == s.location && t.phase == s.phase && t.moves == s.moves &&
+                       t.payloadBytes == s.payloadBytes));
+    });
+    if (same == rows.end())
+      same = rows.insert(rows.end(), Row());
+    same->add(costs, i, s, steps[i]);
+  }
+  return rows;
+}
+
+std::string shortPlace(const std::string &location) {
+  size_t column = location.rfind(':'), name = location.rfind('/');
+  name = name == std::string::npos ? 0 : name + 1;
+  return column == std::string::npos || column < name ? location.substr(name)
+                                                      : location.substr(name, column - name);
+}
+
+std::string percent(double part, double whole) {
+  return fmt::format("{:.1f} %", whole > 0 ? 100 * part / whole : 0);
+}
+
+/// The times of each row in the columns that there are, exposed shares of a step.
+struct Columns {
+  const Costs &costs;
+  std::vector<std::string> header(std::vector<std::string> cells) const {
+    cells.insert(cells.end(), {"predicted", "exposed"});
+    if (costs.emulated)
+      cells.insert(cells.end(), {"emulated exposed", "waiting"});
+    if (costs.measured)
+      cells.insert(cells.end(), {"measured", "exposed"});
+    return cells;
+  }
+  std::vector<std::string> row(std::vector<std::string> cells, const Row &row) const {
+    cells.push_back(secondsText(row.predicted.transfer));
+    cells.push_back(percent(row.predicted.exposed, costs.predicted.seconds));
+    if (costs.emulated) {
+      cells.push_back(percent(row.emulated.exposed, costs.emulated->seconds));
+      cells.push_back(percent(row.emulated.waiting, costs.emulated->seconds));
+    }
+    if (costs.measured) {
+      cells.push_back(secondsText(row.measured.transfer));
+      cells.push_back(percent(row.measured.exposed, costs.measured->seconds));
+    }
+    return cells;
+  }
+};
+
+std::string volumesText(const Program &program) {
+  std::string text;
+  auto bytes = [](double b) { return countText(std::llround(b)); };
+  for (const Volume &v : closedForms(program)) {
+    Table t({fmt::format("{} over {}", v.form, v.axes), "ring bytes per rank"});
+    t.row({v.formula, bytes(v.closed)});
+    for (const VolumeTerm &term : v.differences)
+      t.row({"  " + term.what, fmt::format("{}{}", term.bytes >= 0 ? "+" : "", bytes(term.bytes))});
+    if (v.unexplained() != 0)
+      t.row({"  not explained", bytes(v.unexplained())});
+    t.row({"counted", countText(v.counted)});
+    text += "\n" + t.text();
+  }
+  return text;
+}
+
+Json timesJson(const SiteTime &time, const std::string &how, Json json = Json::object()) {
+  json[how + "_seconds"] = time.transfer;
+  json[how + "_exposed_seconds"] = time.exposed;
+  json[how + "_waiting_seconds"] = time.waiting;
+  return json;
+}
+
+Json rowJson(const Row &row, const Costs &costs, Json json) {
+  json["times"] = row.times;
+  json["ring_bytes"] = row.ringBytes;
+  json["ring_steps"] = row.steps;
+  json = timesJson(row.predicted, "predicted", std::move(json));
+  if (costs.emulated)
+    json = timesJson(row.emulated, "emulated", std::move(json));
+  if (costs.measured)
+    json = timesJson(row.measured, "measured", std::move(json));
+  return json;
+}
+
+Json tensorsJson(const CollectiveSite &site) {
+  Json list = Json::array();
+  for (const CollectiveSite::Tensor &t : site.tensors) {
+    Json json = {{"dims", t.dims}, {"elements", t.elements}};
+    if (!t.param.empty())
+      json["param"] = t.param;
+    list.push_back(std::move(json));
+  }
+  return list;
+}
+
+} // namespace
+
+std::string costsText(const Program &program, const Costs &costs) {
+  const Cluster &cluster = costs.network.cluster();
+  std::string text = fmt::format("profile {}: {}\n", cluster.name, cluster.about);
+  auto line = [&](const std::string &how, const RunTimes &times, const std::string &what) {
+    SiteTime all = totalTime(times.sites);
+    text += fmt::format("{}: {} a step, {} of collectives, {} exposed{}\n", how,
+                        secondsText(times.seconds), secondsText(all.transfer),
+                        percent(all.exposed, times.seconds), what);
+  };
+  line("predicted", costs.predicted,
+       fmt::format(" (links and the devices' roofline, {:g} GFLOP/s and {:g} GB/s)",
+                   cluster.flops * 1e-9, cluster.memoryBandwidth * 1e-9));
+  if (costs.emulated)
+    line("emulated", *costs.emulated,
+         fmt::format(" (links, and CPU time of this machine{})",
+                     cluster.speedup == 1 ? "" : fmt::format(" over {:g}", cluster.speedup)));
+  if (costs.measured)
+    line("measured", *costs.measured, " (this machine, ranks as threads)");
+  if (program.collectiveSites.empty())
+    return text + "\nno collectives\n";
+
+  Columns columns{costs};
+  Table sites(columns.header({"collective", "source", "", "moves", "times", "ring bytes", "steps"}),
+              {true, true, true, true});
+  for (const Row &row : rowsOf(program, costs, false)) {
+    const CollectiveSite &s = *row.site;
+    sites.row(columns.row({fmt::format("{} over {}", s.kind, s.axes), shortPlace(s.location),
+                           s.phase, s.moves, countText(row.times), bytesText(row.ringBytes),
+                           std::to_string(row.steps)},
+                          row));
+  }
+  Table sums(columns.header({"sum", "times", "ring bytes"}));
+  for (const Row &row : rowsOf(program, costs, true))
+    sums.row(columns.row({fmt::format("{} over {}", row.site->kind, row.site->axes),
+                          countText(row.times), bytesText(row.ringBytes)},
+                         row));
+  text +=
+      "\n" + sites.text() + "\n" + sums.text() +
+      "\nring bytes per rank, times and seconds of all executions in a step; steps: of the ring, "
+      "of one; exposed: of the step\n";
+  return text + volumesText(program);
+}
+
+Json costsJson(const Program &program, const Costs &costs) {
+  Json json = {{"cluster", costs.network.cluster().name},
+               {"predicted_step_seconds", costs.predicted.seconds}};
+  auto totals = [&](const RunTimes &times, const std::string &how) {
+    json[how + "_step_seconds"] = times.seconds;
+    json = timesJson(totalTime(times.sites), how + "_collectives", std::move(json));
+  };
+  totals(costs.predicted, "predicted");
+  if (costs.emulated)
+    totals(*costs.emulated, "emulated");
+  if (costs.measured)
+    totals(*costs.measured, "measured");
+  json["collectives"] = Json::array();
+  for (const Row &row : rowsOf(program, costs, false)) {
+    const CollectiveSite &s = *row.site;
+    json["collectives"].push_back(rowJson(row, costs,
+                                          {{"kind", s.kind},
+                                           {"axes", s.axes},
+                                           {"phase", s.phase},
+                                           {"location", s.location},
+                                           {"moves", s.moves},
+                                           {"tensors", tensorsJson(s)},
+                                           {"layers", s.layers},
+                                           {"payload_bytes", s.payloadBytes}}));
+  }
+  json["sums"] = Json::array();
+  for (const Row &row : rowsOf(program, costs, true))
+    json["sums"].push_back(
+        rowJson(row, costs, {{"kind", row.site->kind}, {"axes", row.site->axes}}));
+  json["closed_forms"] = Json::array();
+  for (const Volume &v : closedForms(program)) {
+    Json terms = Json::array();
+    for (const VolumeTerm &term : v.differences)
+      terms.push_back({{"what", term.what}, {"bytes", term.bytes}});
+    json["closed_forms"].push_back({{"form", v.form},
+                                    {"axes", v.axes},
+                                    {"ranks", v.ranks},
+                                    {"formula", v.formula},
+                                    {"closed_bytes", v.closed},
+                                    {"differences", terms},
+                                    {"unexplained_bytes", v.unexplained()},
+                                    {"counted_bytes", v.counted}});
+  }
+  return json;
+}
+
+} // namespace cleave::tool

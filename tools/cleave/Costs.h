@@ -1,0 +1,80 @@
+//===- Costs.h - what a program's collectives cost --------------*- C++ -*-===//
+// Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//===----------------------------------------------------------------------===//
+//
+// For `cleave explain --costs`, `--timeline` and `--sweep`.
+//
+//===----------------------------------------------------------------------===//
+#pragma once
+
+#include "Load.h"
+
+#include "runtime/emulate/Clocks.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace cleave::tool {
+
+struct CostOptions {
+  bool costs = false, measure = false, timeline = false;
+  std::string cluster, sweep, svg;
+  int64_t steps = 5; ///< of --measure and --emulate
+
+  bool any() const { return costs || timeline || !sweep.empty(); }
+};
+
+/// Times of one run of a program and of its collective sites.
+struct RunTimes {
+  double seconds = 0;
+  std::vector<SiteTime> sites;
+};
+
+struct Costs {
+  Network network;
+  ComputeTimes times; ///< of the device, predicted or emulated
+  ClockedRun clocks;  ///< with these times
+  RunTimes predicted; ///< with the roofline of the profile
+  std::optional<RunTimes> emulated, measured;
+
+  /// "emulated on ethernet" or "predicted on threads".
+  std::string where() const;
+  const char *how() const { return emulated ? "emulated" : "predicted"; }
+};
+
+/// Predicts, and with --emulate or --measure runs the program some times with random inputs.
+Result<Costs> costsOf(const Built &built, size_t program, const CommonOptions &options,
+                      const CostOptions &wanted, Progress &progress);
+
+std::string costsText(const Program &program, const Costs &costs);
+Json costsJson(const Program &program, const Costs &costs);
+
+/// One run of a rank, as rows in order of time, each with its place in a bar; 100 columns.
+std::string timelineText(const Program &program, const Costs &costs);
+Json timelineJson(const Program &program, const Costs &costs);
+
+/// What --sweep says: a link's quantity from one value to another.
+struct Sweep {
+  std::string what;        ///< "bandwidth" or "latency"
+  double from = 0, to = 0; ///< bytes a second or seconds
+  static Result<Sweep> parse(const std::string &text);
+};
+struct SweepPoint {
+  double value = 0, seconds = 0;
+  SiteTime collectives;
+};
+/// The same times on links of each of some values, spread evenly by their logarithm; those of the
+/// outermost level that the mesh reaches.
+std::vector<SweepPoint> sweep(const Program &program, const Costs &costs, const Sweep &range);
+/// The level that a sweep changes.
+const LinkLevel &sweptLevel(const Costs &costs);
+std::string sweepText(const Sweep &range, const std::vector<SweepPoint> &points,
+                      const Costs &costs);
+Json sweepJson(const Sweep &range, const std::vector<SweepPoint> &points, const Costs &costs);
+/// A self-contained SVG.
+std::string sweepSvg(const std::string &title, const Sweep &range,
+                     const std::vector<SweepPoint> &points, const Costs &costs);
+
+} // namespace cleave::tool
