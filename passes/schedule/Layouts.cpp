@@ -372,10 +372,10 @@ CollectiveSite cleave::collectiveSite(Operation *op, const CollectiveStep &step)
   for (int64_t i = 0; i < whole.getRank(); ++i)
     dims << (i ? ", " : "") << whole.getNames()[i].getValue() << "=" << whole.getSizes()[i];
   dims << "]";
-  for (auto repeat = op->getParentOfType<RepeatOp>(); repeat && !site.layers;
+  for (auto repeat = op->getParentOfType<RepeatOp>(); repeat;
        repeat = repeat->getParentOfType<RepeatOp>())
     if (repeat.getDim() != kAccumulate)
-      site.layers = static_cast<int64_t>(repeat.getCount());
+      site.layers = std::max<int64_t>(1, site.layers) * static_cast<int64_t>(repeat.getCount());
   return site;
 }
 

@@ -217,7 +217,7 @@ struct CollectiveSite {
     std::string param;    ///< "gradient" and "param": whose
   };
   std::vector<Tensor> tensors; ///< what the payload is; a bucket has several
-  int64_t layers = 0; ///< of the repeat that it stands in (micro-batches are none); 0: in none
+  int64_t layers = 0; ///< of the repeats that it stands in (micro-batches are none); 0: in none
 };
 
 struct Argument {

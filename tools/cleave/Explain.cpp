@@ -22,6 +22,7 @@ struct ExplainOptions : CommonOptions {
   OptimizerChoice optimizer;
   bool fusion = false;
   CostOptions cost;
+  std::string overlaps; ///< of --timeline
 };
 
 /// "file:line:column": file and line.
@@ -97,12 +98,46 @@ std::string programName(const ExplainOptions &o) {
   return o.kind == "grads" ? o.function + "_grads" : o.function;
 }
 
-Result<Built> compileOrRead(const ExplainOptions &o) {
+/// "none", "layers" or "bucketed(SIZE)", as a plan's sentence has it.
+Result<checked::Overlap> parseOverlap(const std::string &text) {
+  if (text == "none" || text == "layers")
+    return checked::Overlap{text, 0};
+  constexpr std::string_view bucketed = "bucketed(";
+  if (text.rfind(bucketed, 0) != 0 || text.back() != ')')
+    return Error{fmt::format("--overlap {}: expected none, layers or bucketed(SIZE){}", text,
+                             meant(text, {"none", "layers", "bucketed"}))};
+  auto bytes =
+      parseBytes("--overlap", text.substr(bucketed.size(), text.size() - bucketed.size() - 1));
+  if (!bytes)
+    return bytes.error();
+  return checked::Overlap{"bucketed", *bytes};
+}
+
+Status setOverlap(CheckedProgram &program, const std::string &plan,
+                  const checked::Overlap &overlap) {
+  auto found = std::find_if(program.plans.begin(), program.plans.end(),
+                            [&](const checked::Plan &p) { return p.name == planName(plan); });
+  bool data = found != program.plans.end() &&
+              std::any_of(found->axes.begin(), found->axes.end(), [&](const auto &axis) {
+                return program.splitBy(*found, axis.name).free != nullptr;
+              });
+  if (!data)
+    return Error{"--overlap says when gradients are summed over the axes that split the data, and "
+                 "the plan has none"};
+  found->overlap = overlap;
+  return {};
+}
+
+/// `overlap`: null, or in place of the plan's own.
+Result<Built> compileOrRead(const ExplainOptions &o, const checked::Overlap *overlap = nullptr) {
   if (isExecutable(o)) {
     if (o.fusion)
       return Error{fmt::format("--fusion tells of decisions that an executable does not hold: give "
                                "the source of '{}'",
                                o.file)};
+    if (overlap)
+      return Error{fmt::format(
+          "--overlap cannot be changed: '{}' is an executable, compiled already", o.file)};
     if (o.optimizer.given("--optimizer"))
       return Error{fmt::format(
           "--optimizer cannot be changed: '{}' is an executable, compiled already", o.file)};
@@ -120,6 +155,9 @@ Result<Built> compileOrRead(const ExplainOptions &o) {
   auto program = source->check(*sizes);
   if (!program)
     return program.error();
+  if (overlap)
+    if (auto status = setOverlap(*program, o.plan, *overlap); !status)
+      return status.error();
   auto function = findFunction(*program, o.function);
   if (!function)
     return function.error();
@@ -213,6 +251,14 @@ Status checkOptions(const ExplainOptions &o) {
   if (o.cost.sweep.empty())
     if (auto status = requireNone(app, {"--svg"}, "without --sweep"); !status)
       return status;
+  if (!o.cost.timeline)
+    if (auto status = requireNone(app, {"--overlap"}, "without --timeline"); !status)
+      return status;
+  if (!o.overlaps.empty())
+    if (auto status = requireNone(app, {"--costs", "--sweep"},
+                                  "with --overlap, which is for --timeline alone");
+        !status)
+      return status;
   if (!o.cost.costs)
     if (auto status = requireNone(app, {"--measure"}, "without --costs"); !status)
       return status;
@@ -283,9 +329,50 @@ Status explainCosts(const ExplainOptions &o, const Built &built, size_t number) 
   return {};
 }
 
+/// A timeline for each of several ways to sum the gradients.
+Status explainOverlaps(const ExplainOptions &o) {
+  auto words = parseList("--overlap", o.overlaps);
+  if (!words)
+    return words.error();
+  std::vector<checked::Overlap> overlaps;
+  for (const std::string &word : *words) {
+    auto overlap = parseOverlap(word);
+    if (!overlap)
+      return overlap.error();
+    overlaps.push_back(*overlap);
+  }
+  Json json = Json::array();
+  for (size_t i = 0; i < overlaps.size(); ++i) {
+    const std::string &word = (*words)[i];
+    auto built = compileOrRead(o, &overlaps[i]);
+    if (!built)
+      return built.error();
+    auto number = built->find(programName(o), o);
+    if (!number)
+      return number.error();
+    Progress progress(o.quiet || o.json);
+    auto costs = costsOf(*built, *number, o, o.cost, progress);
+    progress.clear();
+    if (!costs)
+      return costs.error();
+    const Program &program = built->program(*number);
+    if (o.json) {
+      json.push_back({{"overlap", word}});
+      json.back().update(timelineJson(program, *costs));
+    } else {
+      out(fmt::format("{}overlap {}\n{}", i ? "\n" : "", word, timelineText(program, *costs)));
+    }
+  }
+  if (o.json)
+    outPretty({{"timelines", json}});
+  return {};
+}
+
 Status runExplain(const ExplainOptions &o) {
   if (auto status = checkOptions(o); !status)
     return status;
+  if (!o.overlaps.empty())
+    return explainOverlaps(o);
   auto built = compileOrRead(o);
   if (!built)
     return built.error();
@@ -376,6 +463,10 @@ void addExplain(Commands &commands) {
   app->add_flag("--costs", o->cost.costs,
                 "what each collective costs, sums, and the closed forms of the literature");
   app->add_flag("--timeline", o->cost.timeline, "when a rank computes and communicates in one run");
+  app->add_option("--overlap", o->overlaps,
+                  "with --timeline: when gradients are summed, in place of the plan's own; one "
+                  "timeline for each of none,layers,bucketed(1MB)")
+      ->type_name("LIST");
   app->add_option("--sweep", o->cost.sweep,
                   "the same with links of other speeds: bandwidth=1..900GB/s or latency=1..100us")
       ->type_name("RANGE");

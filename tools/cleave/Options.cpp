@@ -341,4 +341,30 @@ parseSizes(const std::string &flag, const std::vector<std::string> &texts) {
   return sizes;
 }
 
+Result<int64_t> parseBytes(const std::string &flag, const std::string &text) {
+  static const std::vector<std::pair<std::string, double>> units = {
+      {"B", 1},     {"kB", 1e3},      {"KB", 1e3},      {"MB", 1e6},      {"GB", 1e9},
+      {"TB", 1e12}, {"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1LL << 40}};
+  double number = 0;
+  const char *last = text.data() + text.size();
+  auto [end, failed] = std::from_chars(text.data(), last, number, std::chars_format::fixed);
+  if (failed != std::errc())
+    return Error{fmt::format("{} {}: expected a size, as in {} 24GiB", flag, text, flag)};
+  std::string unit(end, last);
+  std::vector<std::string> names;
+  for (const auto &[name, factor] : units) {
+    names.push_back(name);
+    if (unit != name && !(unit.empty() && name == "B"))
+      continue;
+    double bytes = number * factor;
+    if (!(bytes >= 1) || bytes > 1e18)
+      return Error{fmt::format("{} {}: the size is from 1 byte to 10^18", flag, text)};
+    return static_cast<int64_t>(bytes);
+  }
+  std::string near = meant(unit, names);
+  return Error{
+      fmt::format("{} {}: there is no unit '{}'{}", flag, text, unit,
+                  near.empty() ? fmt::format(" (there are {})", fmt::join(names, ", ")) : near)};
+}
+
 } // namespace cleave::tool

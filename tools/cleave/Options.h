@@ -113,6 +113,8 @@ Result<std::vector<std::pair<std::string, std::string>>>
 parsePairs(const std::string &flag, const std::vector<std::string> &texts);
 Result<std::vector<std::pair<std::string, int64_t>>>
 parseSizes(const std::string &flag, const std::vector<std::string> &texts);
+/// "24GiB", "80GB", "1.5TiB", or bytes.
+Result<int64_t> parseBytes(const std::string &flag, const std::string &text);
 /// "a,b": its words; empty ones are errors.
 Result<std::vector<std::string>> parseList(const std::string &flag, const std::string &text);
 
