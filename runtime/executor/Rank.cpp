@@ -29,6 +29,7 @@ Rank::Rank(const Executable &executable, const KernelSource &kernels, Communicat
     : executable(executable), kernels(kernels), communicator(communicator), options(options),
       position(executable.mesh, communicator.rank()), device(std::move(device)),
       programs(executable.programs.size()) {
+  jitter.seed(static_cast<unsigned>(communicator.rank()) + 1u);
   if (options.fault && options.fault->rank == communicator.rank())
     faultStep = options.fault->step;
 }
@@ -256,6 +257,12 @@ void Rank::hasChanged(const Argument &argument) {
       copy.current = false;
 }
 
+void Rank::sleepAtRandom() {
+  if (jitter() % 8 == 0)
+    std::this_thread::sleep_for(std::chrono::duration<double>(
+        options.jitterSeconds * double(jitter()) / double(jitter.max())));
+}
+
 Status Rank::injectFault() {
   switch (options.fault->kind) {
   case FaultInjection::Kind::Throw:
@@ -353,6 +360,8 @@ Status Rank::run(size_t number, const std::vector<const char *> &inputs) {
   for (size_t i = 0; i < program.steps.size(); ++i) {
     if (auto status = communicator.check(); !status)
       return status;
+    if (options.jitterSeconds > 0)
+      sleepAtRandom();
     if (static_cast<int64_t>(i) == faultStep) {
       if (auto status = injectFault(); !status)
         return status;

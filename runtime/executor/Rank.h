@@ -10,6 +10,7 @@
 #include "runtime/executor/Session.h"
 
 #include <functional>
+#include <random>
 
 namespace cleave {
 
@@ -87,6 +88,7 @@ private:
   /// Executes a step and counts its CPU time.
   Status count(const Program &program, size_t step, const Resolved &resolved);
   Status injectFault();
+  void sleepAtRandom();
 
   const Executable &executable;
   const KernelSource &kernels;
@@ -103,6 +105,7 @@ private:
   std::map<int32_t, std::unique_ptr<DeviceEvent>> begun; ///< collectives under way, by step
   std::unique_ptr<DeviceEvent> awaited;                  ///< the last of them that is over
   int64_t faultStep = -1;
+  std::minstd_rand jitter; ///< of this rank
 };
 
 } // namespace cleave

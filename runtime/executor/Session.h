@@ -56,6 +56,9 @@ struct SessionOptions {
   std::optional<Cluster> emulate;
   /// Emulated ranks: the seconds that the calling thread has computed, by rank. Null: its CPU time.
   std::function<double(int)> cpuClock;
+  /// For tests: before one step in eight, at random, a rank sleeps up to this long, so that ranks
+  /// and their communication threads meet in every order. 0: never.
+  double jitterSeconds = 0;
   /// In builds with CLEAVE_FAULTS, CLEAVE_FAULT gives one too.
   std::optional<FaultInjection> fault;
 };

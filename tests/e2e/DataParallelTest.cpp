@@ -11,6 +11,8 @@
 //===----------------------------------------------------------------------===//
 #include "Support.h"
 
+#include "runtime/cpu/ObjectLoader.h"
+
 #include <cmath>
 
 using namespace cleave;
@@ -171,6 +173,47 @@ TEST_P(Buckets, SumOncePerStepWhatNoBucketsSum) {
     EXPECT_LT(bucketed, 19);
   HostTensor positions = oracle("gpt2/weights.safetensors").at("wpe");
   EXPECT_EQ(distance(positions, got.at("wpe")), 0);
+}
+
+/// 200 steps, before which and in which ranks sleep at random, all from the same state.
+class Jitter : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Runs, Jitter, ::testing::Range(0, 4));
+
+TEST_P(Jitter, RunsAreBitEqual) {
+  Model model = gpt2With("dropout_rate", "0.1");
+  model.text += "\nplan chosen for gpt2 on (dp, tp) { shard batch by dp; shard heads, ffn, vocab "
+                "else seq by tp; zero 3 over dp; overlap layers }\n";
+  model.sizes["batch"] = 4;
+  CompileOptions options = trainStep(DType::F32);
+  options.overlapWorth = 0;
+  auto executable = compiled(model, {"", "chosen", {{"dp", 2}, {"tp", 2}}}, options);
+  ASSERT_TRUE(executable);
+  auto kernels = ObjectLoader::load(*executable);
+  ASSERT_TRUE(bool(kernels));
+  auto open = [&](double jitter) {
+    SessionOptions session;
+    session.jitterSeconds = jitter;
+    session.beside = true; // a communication thread for each rank
+    session.watchdogSeconds = 8;
+    return std::move(*Session::create(executable, *kernels, session));
+  };
+  HostTensor tokens(DType::I32, {4, 7});
+  for (int32_t i = 0; i < 28; ++i)
+    tokens.as<int32_t>()[i] = (i * i + 3) % 37;
+  auto step = [&](Session &session) {
+    setParams(session, oracle("gpt2/weights.safetensors"));
+    for (auto &[name, value] : persistent(session, true))
+      if (name.starts_with("adam."))
+        EXPECT_TRUE(bool(session.set(name, HostTensor(value.dtype, value.shape).view())));
+    Tensors results = ran(session, "train_step", {{"tokens", tokens}, {"labels", tokens}},
+                          {{"seed", int64_t(3)}, {"step", int64_t(GetParam())}, {"lr", 0.01}});
+    results.merge(persistent(session, true));
+    return results;
+  };
+  auto still = open(0), shaken = open(5e-5);
+  const Tensors want = step(*still);
+  for (int run = 0; run < 50; ++run)
+    ASSERT_TRUE(sameBits(want, step(*shaken))) << run;
 }
 
 } // namespace
