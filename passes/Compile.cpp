@@ -10,6 +10,7 @@
 #include "passes/differentiate/Differentiate.h"
 #include "passes/fusion/Fusion.h"
 #include "passes/lowering/Kernels.h"
+#include "passes/schedule/Activations.h"
 #include "passes/schedule/Layouts.h"
 #include "passes/schedule/Listing.h"
 #include "passes/schedule/Schedule.h"
@@ -296,6 +297,8 @@ Status Pipeline::compileEntry(const EntryPoint &entry) {
         failed(maskPadding(*module)) || failed(verifyShardings(*module)) ||
         failed(verifyPadding(*module)))
       return failure();
+    if (options.listActivations)
+      result.activations = savedByLayers(*module);
     if (options.emit == EmitStage::Sharded)
       return success();
     if (failed(partition(*module)) || failed(repeatMicroBatches(*module)))

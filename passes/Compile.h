@@ -12,6 +12,7 @@
 
 #include "frontend/Checked.h"
 #include "passes/differentiate/ParamGroups.h"
+#include "passes/schedule/Activations.h"
 #include "runtime/core/Result.h"
 #include "runtime/executable/Executable.h"
 
@@ -89,8 +90,9 @@ struct CompileOptions {
   /// values of the source ("forward.logits"); for `cleave check`. Values inside of
   /// repeats come stacked on the layer dim. Unknown names are errors.
   std::vector<std::string> taps;
-  bool listTaps = false;   ///< give the names that can be tapped, in program order
-  bool listFusion = false; ///< give the fusion stage's decisions
+  bool listTaps = false;        ///< give the names that can be tapped, in program order
+  bool listFusion = false;      ///< give the fusion stage's decisions
+  bool listActivations = false; ///< give what layers save for the backward pass
   /// Changes the sharded program before it is partitioned on: drops, doubles or
   /// alters the nth collective ("drop:3", "double:3", "kind:3", "axis:3"); for the
   /// mutation tests of `cleave check`.
@@ -105,6 +107,7 @@ struct CompileResult {
   std::vector<std::string> remarks;                    ///< decisions, one a line, with their places
   std::vector<std::string> taps;                       ///< with listTaps
   std::vector<FusionEntry> fusion;                     ///< with listFusion
+  std::vector<LayerActivations> activations;           ///< with listActivations
   int64_t kernels = 0;
   int64_t collectives = 0; ///< collective ops in the per-rank programs, before unrolling
 };

@@ -2,6 +2,7 @@
 // Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //===----------------------------------------------------------------------===//
+#include "Activations.h"
 #include "Costs.h"
 #include "Emulate.h"
 #include "Inputs.h"
@@ -20,7 +21,7 @@ namespace {
 struct ExplainOptions : CommonOptions {
   std::string kind = "train";
   OptimizerChoice optimizer;
-  bool fusion = false;
+  bool fusion = false, activations = false;
   CostOptions cost;
   std::string overlaps; ///< of --timeline
 };
@@ -135,6 +136,10 @@ Result<Built> compileOrRead(const ExplainOptions &o, const checked::Overlap *ove
       return Error{fmt::format("--fusion tells of decisions that an executable does not hold: give "
                                "the source of '{}'",
                                o.file)};
+    if (o.activations)
+      return Error{fmt::format("--activations tells of decisions that an executable does not hold: "
+                               "give the source of '{}'",
+                               o.file)};
     if (overlap)
       return Error{fmt::format(
           "--overlap cannot be changed: '{}' is an executable, compiled already", o.file)};
@@ -166,6 +171,7 @@ Result<Built> compileOrRead(const ExplainOptions &o, const checked::Overlap *ove
       return status.error();
   CompileOptions options;
   options.listFusion = o.fusion;
+  options.listActivations = o.activations;
   options.machineCode = o.cost.measure || !o.emulate.empty(); // else nothing runs
   options.optimizer = *optimizer;
   options.accumulate = o.accumulate;
@@ -238,6 +244,11 @@ std::string fusionText(const std::vector<FusionEntry> &entries) {
 /// Which options go together.
 Status checkOptions(const ExplainOptions &o) {
   const CLI::App *app = o.optimizer.app;
+  if (o.activations)
+    if (auto status = requireNone(app, {"--fusion", "--costs", "--timeline", "--sweep"},
+                                  "with --activations");
+        !status)
+      return status;
   if (!o.cost.any()) {
     if (auto status =
             requireNone(app, {"--emulate", "--measure", "--cluster", "--steps", "--threads"},
@@ -383,6 +394,13 @@ Status runExplain(const ExplainOptions &o) {
       out(fusionText(built->info.fusion));
     return {};
   }
+  if (o.activations) {
+    if (o.json)
+      outPretty(activationsJson(built->info.activations));
+    else
+      out(activationsText(built->info.activations));
+    return {};
+  }
   auto number = built->find(programName(o), o);
   if (!number)
     return number.error();
@@ -446,6 +464,7 @@ void addExplain(Commands &commands) {
       "forward\n"
       "  cleave explain gpt2.cleavex --json\n"
       "  cleave explain models/gpt2.cleave --fusion\n"
+      "  cleave explain models/gpt2.cleave --plan megatron_sp --mesh tp=2 --activations\n"
       "  cleave explain models/gpt2.cleave --plan megatron --mesh dp=2,tp=2 --costs --emulate "
       "ethernet\n"
       "  cleave explain models/gpt2.cleave --plan data --mesh dp=4 --sweep bandwidth=1..900GB/s "
@@ -460,6 +479,8 @@ void addExplain(Commands &commands) {
       ->type_name("WORD");
   addOptimizer(app, o->optimizer);
   app->add_flag("--fusion", o->fusion, "which ops are one kernel, which are not and why");
+  app->add_flag("--activations", o->activations,
+                "what layers save for the backward pass, by op, beside the published formulas");
   app->add_flag("--costs", o->cost.costs,
                 "what each collective costs, sums, and the closed forms of the literature");
   app->add_flag("--timeline", o->cost.timeline, "when a rank computes and communicates in one run");
