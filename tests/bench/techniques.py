@@ -116,6 +116,7 @@ def progress(text):
 
 #===--- all techniques on one model ---===#
 rows, losses = [], {}
+load = [os.getloadavg()[0]]
 
 
 def row(name, ranks, record, measured_exposed):
@@ -170,6 +171,7 @@ for technique in [("one rank", None, None), *TECHNIQUES]:
                       gib(sum(c["ring_bytes"] * c["times"] for c in told["collectives"])), f"{step:.2f} s",
                       percent(costs["predicted_collectives_exposed_seconds"], step)])
 os.unlink(plans.name)
+load.append(os.getloadavg()[0])
 
 #===--- the report ---===#
 reference = losses["one rank on 1"]
@@ -196,7 +198,7 @@ report = f"""# All techniques in one table
 
 Made by `tests/bench/techniques.py --steps {args.steps} --profile {args.profile}`; commit {commit}; {os.cpu_count()} cores of
 {processor()}. Emulated rows: virtual clocks on the profile `{args.profile}` of `models/clusters`, one thread a rank, CPU time of
-this machine; measured rows: ranks as threads on these cores, one thread each.
+this machine; measured rows: ranks as threads on these cores, one thread each. Load average at the start and the end: {load[0]:.1f}, {load[1]:.1f}.
 
 ## GPT-2 of {args.set}, batch {args.batch} x {args.seq}, AdamW, float32
 

@@ -358,10 +358,6 @@ Status Comparison::run() {
   auto sizes = source->complete({{"batch", 8}, {"seq", 64}});
   if (!sizes)
     return sizes.error();
-  // An axis that none of the plans has would be left out without a word.
-  auto mesh = parseSizes("--mesh", o.mesh);
-  if (!mesh)
-    return mesh.error();
   for (const std::string &plan : *plans) {
     auto contender = prepare(*source, *sizes, plan);
     progress.clear();
@@ -369,16 +365,11 @@ Status Comparison::run() {
       return contender.error();
     contenders.push_back(std::move(*contender));
   }
-  for (const auto &axis : *mesh) {
-    bool used = std::any_of(contenders.begin(), contenders.end(), [&](const Contender &c) {
-      const auto &axes = c.built.executable->mesh;
-      return std::any_of(axes.begin(), axes.end(),
-                         [&](const MeshAxis &a) { return a.name == axis.first; });
-    });
-    if (!used)
-      return Error{fmt::format("--mesh {}={}: none of the plans {} has an axis '{}'", axis.first,
-                               axis.second, o.plans, axis.first)};
-  }
+  std::vector<std::vector<MeshAxis>> meshes;
+  for (const Contender &c : contenders)
+    meshes.push_back(c.built.executable->mesh);
+  if (auto status = requireUsed(o.mesh, meshes, o.plans); !status)
+    return status;
   if (auto status = race(); !status)
     return status;
   if (o.json)

@@ -20,7 +20,7 @@ namespace cleave::tool {
 
 struct CostOptions {
   bool costs = false, measure = false, timeline = false;
-  std::string cluster, sweep, svg;
+  std::string cluster, sweep, svg, plans;
   int64_t steps = 5; ///< of --measure and --emulate
 
   bool any() const { return costs || timeline || !sweep.empty(); }
@@ -65,16 +65,20 @@ struct SweepPoint {
   double value = 0, seconds = 0;
   SiteTime collectives;
 };
-/// The same times on links of each of some values, spread evenly by their logarithm; those of the
-/// outermost level that the mesh reaches.
-std::vector<SweepPoint> sweep(const Program &program, const Costs &costs, const Sweep &range);
-/// The level that a sweep changes.
-const LinkLevel &sweptLevel(const Costs &costs);
-std::string sweepText(const Sweep &range, const std::vector<SweepPoint> &points,
-                      const Costs &costs);
-Json sweepJson(const Sweep &range, const std::vector<SweepPoint> &points, const Costs &costs);
+/// A plan on links of each of some values, spread evenly by their logarithm; the links are those of
+/// the outermost level that its mesh reaches.
+struct SweptPlan {
+  std::string plan, where, how, level; ///< "data", "emulated on ethernet", "emulated", "10 GbE"
+  std::vector<SweepPoint> points;
+};
+/// Winds the same times again for each value.
+SweptPlan sweep(const std::string &plan, const Program &program, const Costs &costs,
+                const Sweep &range);
+/// Of one plan, or of several beside each other. Not empty.
+std::string sweepText(const Sweep &range, const std::vector<SweptPlan> &plans);
+Json sweepJson(const Sweep &range, const SweptPlan &plan);
 /// A self-contained SVG.
 std::string sweepSvg(const std::string &title, const Sweep &range,
-                     const std::vector<SweepPoint> &points, const Costs &costs);
+                     const std::vector<SweptPlan> &plans);
 
 } // namespace cleave::tool

@@ -129,8 +129,10 @@ Status setOverlap(CheckedProgram &program, const std::string &plan,
   return {};
 }
 
-/// `overlap`: null, or in place of the plan's own.
-Result<Built> compileOrRead(const ExplainOptions &o, const checked::Overlap *overlap = nullptr) {
+/// `overlap`: null, or in place of the plan's own. `plan`: null, or in place of --plan, on the axes
+/// of --mesh that it has.
+Result<Built> compileOrRead(const ExplainOptions &o, const checked::Overlap *overlap = nullptr,
+                            const std::string *plan = nullptr) {
   if (isExecutable(o)) {
     if (o.fusion)
       return Error{fmt::format("--fusion tells of decisions that an executable does not hold: give "
@@ -157,7 +159,7 @@ Result<Built> compileOrRead(const ExplainOptions &o, const checked::Overlap *ove
   auto sizes = source->complete({{"batch", 8}, {"seq", 64}});
   if (!sizes)
     return sizes.error();
-  auto program = source->check(*sizes);
+  auto program = plan ? source->check(*sizes, *plan) : source->check(*sizes);
   if (!program)
     return program.error();
   if (overlap)
@@ -182,7 +184,7 @@ Result<Built> compileOrRead(const ExplainOptions &o, const checked::Overlap *ove
                                           : EntryPoint::Kind::Function,
                       o.kind == "train"}};
   Progress progress(o.quiet || o.json);
-  return build(*program, o.plan, o.elementType(), std::move(options), progress);
+  return build(*program, plan ? *plan : o.plan, o.elementType(), std::move(options), progress);
 }
 
 std::string shortSource(const StepLabel &label) {
@@ -260,7 +262,12 @@ Status checkOptions(const ExplainOptions &o) {
     return status;
   }
   if (o.cost.sweep.empty())
-    if (auto status = requireNone(app, {"--svg"}, "without --sweep"); !status)
+    if (auto status = requireNone(app, {"--svg", "--plans"}, "without --sweep"); !status)
+      return status;
+  if (!o.cost.plans.empty())
+    if (auto status = requireNone(app, {"--plan", "--costs", "--timeline"},
+                                  "with --plans, which is for --sweep alone");
+        !status)
       return status;
   if (!o.cost.timeline)
     if (auto status = requireNone(app, {"--overlap"}, "without --timeline"); !status)
@@ -295,6 +302,61 @@ Status checkOptions(const ExplainOptions &o) {
   return requireDistinct("--svg", o.cost.svg, {{"FILE", o.file}, {"--plan", planFile(o.plan)}});
 }
 
+Status writeSvg(const ExplainOptions &o, const std::string &title, const Sweep &range,
+                const std::vector<SweptPlan> &plans, std::string &text) {
+  if (o.cost.svg.empty())
+    return {};
+  text += fmt::format("wrote {}\n", o.cost.svg);
+  return writeFileAtomically(o.cost.svg, sweepSvg(title, range, plans));
+}
+
+/// Several plans beside each other.
+Status sweepPlans(const ExplainOptions &o) {
+  if (auto status = requireSource(o, "explain --plans"); !status)
+    return status;
+  auto plans = parseList("--plans", o.cost.plans);
+  if (!plans)
+    return plans.error();
+  auto range = Sweep::parse(o.cost.sweep);
+  Progress progress(o.quiet || o.json);
+  std::vector<SweptPlan> swept;
+  std::vector<std::vector<MeshAxis>> meshes;
+  std::string title;
+  for (const std::string &plan : *plans) {
+    auto built = compileOrRead(o, nullptr, &plan);
+    if (!built)
+      return built.error();
+    auto number = built->find(programName(o), o);
+    if (!number)
+      return number.error();
+    auto costs = costsOf(*built, *number, o, o.cost, progress);
+    progress.clear();
+    if (!costs)
+      return costs.error();
+    const Program &program = built->program(*number);
+    const auto &mesh = built->executable->mesh;
+    meshes.push_back(mesh);
+    title = fmt::format("{} of {}, {}", program.name, built->executable->model,
+                        sizesText(program.dims));
+    swept.push_back(sweep(fmt::format("{} ({})", built->executable->plan, meshText(mesh)), program,
+                          *costs, *range));
+  }
+  if (auto status = requireUsed(o.mesh, meshes, o.cost.plans); !status)
+    return status;
+  std::string text = title + "\n" + sweepText(*range, swept);
+  if (auto status = writeSvg(o, title, *range, swept, text); !status)
+    return status;
+  if (!o.json) {
+    out(text);
+    return {};
+  }
+  Json json = Json::array();
+  for (const SweptPlan &plan : swept)
+    json.push_back(sweepJson(*range, plan));
+  outPretty({{"sweeps", json}});
+  return {};
+}
+
 /// What --costs, --timeline and --sweep ask for.
 Status explainCosts(const ExplainOptions &o, const Built &built, size_t number) {
   Progress progress(o.quiet || o.json);
@@ -323,15 +385,11 @@ Status explainCosts(const ExplainOptions &o, const Built &built, size_t number) 
   }
   if (!o.cost.sweep.empty()) {
     auto range = Sweep::parse(o.cost.sweep);
-    std::vector<SweepPoint> points = sweep(program, *costs, *range);
-    text += "\n" + sweepText(*range, points, *costs);
-    json["sweep"] = sweepJson(*range, points, *costs);
-    if (!o.cost.svg.empty()) {
-      if (auto status = writeFileAtomically(o.cost.svg, sweepSvg(title, *range, points, *costs));
-          !status)
-        return status;
-      text += fmt::format("wrote {}\n", o.cost.svg);
-    }
+    std::vector<SweptPlan> swept = {sweep(executable.plan, program, *costs, *range)};
+    text += "\n" + sweepText(*range, swept);
+    json["sweep"] = sweepJson(*range, swept[0]);
+    if (auto status = writeSvg(o, title, *range, swept, text); !status)
+      return status;
   }
   if (o.json)
     outPretty(json);
@@ -384,6 +442,8 @@ Status runExplain(const ExplainOptions &o) {
     return status;
   if (!o.overlaps.empty())
     return explainOverlaps(o);
+  if (!o.cost.plans.empty())
+    return sweepPlans(o);
   auto built = compileOrRead(o);
   if (!built)
     return built.error();
@@ -491,6 +551,10 @@ void addExplain(Commands &commands) {
   app->add_option("--sweep", o->cost.sweep,
                   "the same with links of other speeds: bandwidth=1..900GB/s or latency=1..100us")
       ->type_name("RANGE");
+  app->add_option("--plans", o->cost.plans,
+                  "with --sweep: several plans beside each other, each on the axes of --mesh that "
+                  "it has")
+      ->type_name("A,B");
   app->add_option("--svg", o->cost.svg, "plot the sweep into this file")->type_name("OUT.svg");
   app->add_option("--cluster", o->cost.cluster,
                   "predict for this profile of models/clusters, or a file; nothing runs (threads)")

@@ -446,6 +446,23 @@ Json PlannedMemory::json() const {
           {"results", results}, {"arena", arena},   {"offloaded", offloaded}, {"total", total()}};
 }
 
+Status requireUsed(const std::vector<std::string> &mesh,
+                   const std::vector<std::vector<MeshAxis>> &meshes, const std::string &plans) {
+  auto axes = parseSizes("--mesh", mesh);
+  if (!axes)
+    return axes.error();
+  for (const auto &axis : *axes) {
+    bool used = std::any_of(meshes.begin(), meshes.end(), [&](const std::vector<MeshAxis> &m) {
+      return std::any_of(m.begin(), m.end(),
+                         [&](const MeshAxis &a) { return a.name == axis.first; });
+    });
+    if (!used)
+      return Error{fmt::format("--mesh {}={}: none of the plans {} has an axis '{}'", axis.first,
+                               axis.second, plans, axis.first)};
+  }
+  return {};
+}
+
 std::string meshText(const std::vector<MeshAxis> &mesh) {
   std::string text;
   for (const MeshAxis &axis : mesh)

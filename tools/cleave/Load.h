@@ -117,6 +117,11 @@ struct PlannedMemory {
 };
 PlannedMemory plannedMemory(const Executable &executable, const Program &program);
 
+/// Fails if --mesh has an axis that none of the plans' meshes has: it would be left out without a
+/// word.
+Status requireUsed(const std::vector<std::string> &mesh,
+                   const std::vector<std::vector<MeshAxis>> &meshes, const std::string &plans);
+
 /// "dp=2, tp=2" or "one rank".
 std::string meshText(const std::vector<MeshAxis> &mesh);
 /// "batch=8, seq=64"

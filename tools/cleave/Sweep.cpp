@@ -62,25 +62,23 @@ static size_t levelOf(const Network &network) {
   return level;
 }
 
-const LinkLevel &sweptLevel(const Costs &costs) {
-  return costs.network.cluster().levels[levelOf(costs.network)];
-}
-
-std::vector<SweepPoint> sweep(const Program &program, const Costs &costs, const Sweep &range) {
-  std::vector<SweepPoint> list;
+SweptPlan sweep(const std::string &plan, const Program &program, const Costs &costs,
+                const Sweep &range) {
+  size_t level = levelOf(costs.network);
+  SweptPlan swept{plan, costs.where(), costs.how(), costs.network.cluster().levels[level].name, {}};
   for (int i = 0; i < points; ++i) {
     SweepPoint point;
     point.value = range.from * std::pow(range.to / range.from, i / double(points - 1));
     Network network = costs.network.with([&](Cluster &cluster) {
-      LinkLevel &level = cluster.levels[levelOf(costs.network)];
-      (range.what == "bandwidth" ? level.bandwidth : level.latency) = point.value;
+      LinkLevel &link = cluster.levels[level];
+      (range.what == "bandwidth" ? link.bandwidth : link.latency) = point.value;
     });
     ClockedRun run = wind(program, network, costs.times);
     point.seconds = run.seconds;
     point.collectives = totalTime(siteTimes(program, run));
-    list.push_back(point);
+    swept.points.push_back(point);
   }
-  return list;
+  return swept;
 }
 
 static std::string valueText(const Sweep &range, double value) {
@@ -90,28 +88,54 @@ static std::string valueText(const Sweep &range, double value) {
                      : fmt::format("{:.3g} GB/s", value * 1e-9);
 }
 
-std::string sweepText(const Sweep &range, const std::vector<SweepPoint> &list, const Costs &costs) {
-  std::string text =
-      fmt::format("{} of {} from {} to {}, {}\n", range.what, sweptLevel(costs).name,
-                  valueText(range, range.from), valueText(range, range.to), costs.where());
-  Table t({range.what, "step", "collectives", "exposed", "share of the step"});
-  for (const SweepPoint &p : list)
-    t.row({valueText(range, p.value), secondsText(p.seconds), secondsText(p.collectives.transfer),
-           secondsText(p.collectives.exposed),
-           fmt::format("{:.1f} %", p.seconds > 0 ? 100 * p.collectives.exposed / p.seconds : 0)});
-  return text + "\n" + t.text();
+static double shareOf(const SweepPoint &p) {
+  return p.seconds > 0 ? 100 * p.collectives.exposed / p.seconds : 0;
 }
 
-Json sweepJson(const Sweep &range, const std::vector<SweepPoint> &list, const Costs &costs) {
+/// The levels that are swept: one, if all meshes reach the same.
+static std::string levelsText(const std::vector<SweptPlan> &plans) {
+  std::string text;
+  for (const SweptPlan &plan : plans)
+    if (text.find(plan.level) == std::string::npos)
+      text += (text.empty() ? "" : ", ") + plan.level;
+  return text;
+}
+
+std::string sweepText(const Sweep &range, const std::vector<SweptPlan> &plans) {
+  bool alone = plans.size() == 1;
+  std::vector<std::string> header = {range.what};
+  for (const SweptPlan &plan : plans)
+    if (alone)
+      header.insert(header.end(), {"step", "collectives", "exposed", "share of the step"});
+    else
+      header.insert(header.end(), {plan.plan, "exposed"});
+  Table t(header);
+  for (size_t i = 0; i < plans[0].points.size(); ++i) {
+    std::vector<std::string> row = {valueText(range, plans[0].points[i].value)};
+    for (const SweptPlan &plan : plans) {
+      const SweepPoint &p = plan.points[i];
+      row.push_back(secondsText(p.seconds));
+      if (alone)
+        row.insert(row.end(),
+                   {secondsText(p.collectives.transfer), secondsText(p.collectives.exposed)});
+      row.push_back(fmt::format("{:.1f} %", shareOf(p)));
+    }
+    t.row(row);
+  }
+  return fmt::format("{} of {} from {} to {}, {}\n\n{}", range.what, levelsText(plans),
+                     valueText(range, range.from), valueText(range, range.to), plans[0].where,
+                     t.text());
+}
+
+Json sweepJson(const Sweep &range, const SweptPlan &plan) {
   Json rows = Json::array();
-  std::string how = costs.how();
-  for (const SweepPoint &p : list)
+  for (const SweepPoint &p : plan.points)
     rows.push_back({{range.what == "bandwidth" ? "bytes_per_second" : "seconds", p.value},
-                    {how + "_seconds", p.seconds},
-                    {how + "_communication_seconds", p.collectives.transfer},
-                    {how + "_exposed_seconds", p.collectives.exposed},
-                    {how + "_waiting_seconds", p.collectives.waiting}});
-  return {{"what", range.what}, {"level", sweptLevel(costs).name}, {"points", rows}};
+                    {plan.how + "_seconds", p.seconds},
+                    {plan.how + "_communication_seconds", p.collectives.transfer},
+                    {plan.how + "_exposed_seconds", p.collectives.exposed},
+                    {plan.how + "_waiting_seconds", p.collectives.waiting}});
+  return {{"plan", plan.plan}, {"what", range.what}, {"level", plan.level}, {"points", rows}};
 }
 
 //===----------------------------------------------------------------------===//
@@ -149,6 +173,16 @@ struct Axis {
     return list;
   }
 };
+
+/// The end of an axis from 0 that goes past the value in five steps of few digits.
+double roundTop(double value) {
+  double step = std::max(value, 1e-12) * 1.02 / 5,
+         power = std::pow(10, std::floor(std::log10(step)));
+  for (double digits : {1.0, 2.0, 2.5, 4.0, 5.0})
+    if (digits * power >= step)
+      return 5 * digits * power;
+  return 50 * power;
+}
 
 std::string xmlText(const std::string &text) {
   std::string out;
@@ -191,7 +225,8 @@ private:
 };
 
 struct Curve {
-  const char *name, *colour, *dashes;
+  std::string name;
+  const char *colour, *dashes;
   std::vector<double> values;
 };
 
@@ -226,39 +261,58 @@ void panel(Svg &svg, const Axis &x, const Axis &y, const std::vector<double> &at
 } // namespace
 
 std::string sweepSvg(const std::string &title, const Sweep &range,
-                     const std::vector<SweepPoint> &list, const Costs &costs) {
-  constexpr double width = 860, left = 100, right = 660;
-  Svg svg;
-  svg.text(left, 28, title, "start", 16, " font-weight='bold'");
-  svg.text(left, 48, fmt::format("{}; {} of {}", costs.where(), range.what, sweptLevel(costs).name),
-           "start");
+                     const std::vector<SweptPlan> &plans) {
+  constexpr double width = 920, left = 100, right = 640;
+  constexpr const char *colours[] = {"#1f5fbf", "#b01e3c", "#2b8a3e",
+                                     "#c2571a", "#6f42a8", "#444444"};
+  std::vector<Curve> times, shares;
   std::vector<double> at;
-  Curve step{"step", "#1f5fbf", "", {}}, collectives{"collectives", "#c2571a", "6 4", {}},
-      exposed{"exposed", "#b01e3c", "", {}}, share{"exposed", "#b01e3c", "", {}};
-  double most = 0, least = 1e300;
-  for (const SweepPoint &p : list) {
+  for (const SweepPoint &p : plans[0].points)
     at.push_back(p.value);
-    step.values.push_back(p.seconds);
-    collectives.values.push_back(p.collectives.transfer);
-    exposed.values.push_back(p.collectives.exposed);
-    share.values.push_back(p.seconds > 0 ? 100 * p.collectives.exposed / p.seconds : 0);
-    most = std::max({most, p.seconds, p.collectives.transfer});
-    for (double time : {p.seconds, p.collectives.transfer, p.collectives.exposed})
-      if (time > 0)
-        least = std::min(least, time);
+  auto curve = [&](const std::string &name, const char *colour, const char *dashes, auto &&value,
+                   const SweptPlan &plan) {
+    Curve c{name, colour, dashes, {}};
+    for (const SweepPoint &p : plan.points)
+      c.values.push_back(value(p));
+    return c;
+  };
+  auto step = [](const SweepPoint &p) { return p.seconds; };
+  auto transfer = [](const SweepPoint &p) { return p.collectives.transfer; };
+  auto exposed = [](const SweepPoint &p) { return p.collectives.exposed; };
+  if (plans.size() == 1) {
+    times = {curve("step", colours[0], "", step, plans[0]),
+             curve("collectives", colours[3], "6 4", transfer, plans[0]),
+             curve("exposed", colours[1], "", exposed, plans[0])};
+    shares = {curve("exposed", colours[1], "", shareOf, plans[0])};
   }
+  for (size_t i = 0; plans.size() > 1 && i < plans.size(); ++i) {
+    const char *colour = colours[i % std::size(colours)];
+    times.push_back(curve(plans[i].plan, colour, "", step, plans[i]));
+    shares.push_back(curve(plans[i].plan + ", exposed", colour, "6 4", shareOf, plans[i]));
+  }
+  double most = 0, least = 1e300;
+  for (const Curve &c : times)
+    for (double value : c.values) {
+      most = std::max(most, value);
+      if (value > 0)
+        least = std::min(least, value);
+    }
   bool wide = most > 20 * least;
   Axis x{range.from, range.to, true, left, right};
-  // Of a curve that falls to nothing three decades below the step are shown.
-  Axis times{wide ? std::max(least, most / 1e4) * 0.8 : 0, most * (wide ? 1.25 : 1.05), wide, 340,
-             70};
-  Axis shares{0, 100, false, 520, 380};
-  panel(svg, x, times, at, {step, collectives, exposed}, "time of a step", secondsText);
-  panel(svg, x, shares, at, {share}, "share of the step",
+  // Of a curve that falls to nothing four decades are shown.
+  Axis y = wide ? Axis{std::max(least, most / 1e4) * 0.8, most * 1.25, true, 340, 70}
+                : Axis{0, roundTop(most), false, 340, 70};
+  Axis part{0, 100, false, 520, 380};
+  Svg svg;
+  svg.text(left, 28, title, "start", 16, " font-weight='bold'");
+  svg.text(left, 48, fmt::format("{}; {} of {}", plans[0].where, range.what, levelsText(plans)),
+           "start");
+  panel(svg, x, y, at, times, "time of a step", secondsText);
+  panel(svg, x, part, at, shares, "share of the step",
         [](double value) { return fmt::format("{:.0f} %", value); });
   for (double value : x.ticks())
-    svg.text(x.at(value), shares.begin + 20, valueText(range, value), "middle");
-  svg.text((left + right) / 2, shares.begin + 46,
+    svg.text(x.at(value), part.begin + 20, valueText(range, value), "middle");
+  svg.text((left + right) / 2, part.begin + 46,
            range.what == "bandwidth" ? "bandwidth of a link, in each direction"
                                      : "latency of a link",
            "middle", 14);

@@ -175,23 +175,24 @@ std::string timelineText(const Program &program, const Costs &costs) {
 
 Json timelineJson(const Program &program, const Costs &costs) {
   static constexpr const char *kinds[] = {"compute", "blocking", "begin", "await"};
+  const std::string how = costs.how();
   Json rows = Json::array();
   for (const Span &s : spansOf(program, costs.clocks.ranks[0], costs.clocks.seconds)) {
     Json row = {{"row", kinds[static_cast<int>(s.kind)]},
                 {"what", s.what},
                 {"count", s.count},
-                {"begin_seconds", s.begin},
-                {"seconds", s.seconds},
-                {"waiting_seconds", s.waiting}};
+                {how + "_begin_seconds", s.begin},
+                {how + "_seconds", s.seconds},
+                {how + "_waiting_seconds", s.waiting}};
     if (s.kind == Span::Kind::Begun) {
-      row["stream_begin_seconds"] = s.streamBegin;
-      row["stream_end_seconds"] = s.streamEnd;
+      row[how + "_stream_begin_seconds"] = s.streamBegin;
+      row[how + "_stream_end_seconds"] = s.streamEnd;
     }
     rows.push_back(std::move(row));
   }
-  return {{costs.how(), costs.network.cluster().name},
+  return {{how + "_on", costs.network.cluster().name},
           {"rank", 0},
-          {std::string(costs.how()) + "_seconds", costs.clocks.seconds},
+          {how + "_seconds", costs.clocks.seconds},
           {"rows", rows}};
 }
 

@@ -19,27 +19,23 @@ struct Sites {
   int64_t ranks = 3;
   Program program;
 
-  /// `param`: of `elements` floats; an argument that learns.
-  int32_t param(const std::string &name, int64_t elements, bool learns = true) {
+  /// A param of so many floats.
+  void param(const std::string &name, int64_t elements, bool learns = true) {
     Argument a;
     a.role = Argument::Role::Param;
     a.name = name;
     a.layout = {DType::F32, {{"n", elements, {}}}};
     a.donatedTo = learns ? 0 : -1;
     program.arguments.push_back(a);
-    auto index = static_cast<int32_t>(program.arguments.size()) - 1;
-    program.buffers.push_back({Buffer::Kind::Argument, 4 * elements, 0, index});
-    return index;
   }
   void add(Kind kind, const char *phase, const char *moves, int64_t elements, int64_t layers,
-           int64_t executions = 1, const std::string &param = "", int32_t from = 0) {
+           int64_t executions = 1, const std::string &param = "") {
     CollectiveStep step = CollectiveStep();
     step.kind = kind;
     step.axes = {{0, 1, ranks}};
     int64_t block = (elements + ranks - 1) / ranks;
     step.inDim = kind == Kind::AllGather ? block : elements;
     step.outDim = kind == Kind::ReduceScatter ? block : elements;
-    step.in = {from, 0};
     step.site = static_cast<int32_t>(program.collectiveSites.size());
     CollectiveSite site;
     site.kind = kindName(kind);
