@@ -55,7 +55,10 @@ def torch():
 
 
 kinds = {"cleave, one rank": lambda: cleave(),
-         "cleave, megatron tp=2": lambda: cleave("--plan", "megatron", "--mesh", "tp=2")}
+         "cleave, megatron tp=2": lambda: cleave("--plan", "megatron", "--mesh", "tp=2"),
+         "cleave, data dp=2": lambda: cleave("--plan", "data", "--mesh", "dp=2")}
+if args.batch % 2:
+    del kinds["cleave, data dp=2"]
 if args.peer:
     kinds["pytorch eager"] = torch
 best = {}
