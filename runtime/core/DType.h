@@ -30,6 +30,11 @@ constexpr int64_t byteSize(DType type) {
   return 0;
 }
 
+/// In what sums of products of this type are taken: bf16 and f16 in f32.
+constexpr DType accumulatorOf(DType type) {
+  return type == DType::BF16 || type == DType::F16 ? DType::F32 : type;
+}
+
 /// The spelling used in the language, the IR and all files: "f32", "i1", ...
 constexpr std::string_view name(DType type) {
   constexpr std::string_view names[] = {"f32", "f64", "bf16", "f16", "i1", "i32", "i64"};

@@ -4,6 +4,7 @@
 //===----------------------------------------------------------------------===//
 #include "runtime/cpu/Gemm.h"
 
+#include "runtime/core/Float16.h"
 #include "runtime/cpu/GemmKernel.h"
 #include "runtime/cpu/KernelTable.h"
 
@@ -15,6 +16,7 @@
 #include <limits>
 #include <new>
 #include <sys/mman.h>
+#include <type_traits>
 #include <unistd.h>
 
 namespace cleave {
@@ -115,19 +117,39 @@ int64_t packedBytes(const GemmStep &s, const GemmKernels &kernels) {
   if (s.batch != 1 || s.m <= 0 || s.n <= 0 || s.k <= 0 || s.sums != GemmStep::Sums::None ||
       method == Method::InPlace || (method == Method::Streamed && isTurned(s)))
     return 0;
-  return s.k * byteSize(s.dtype) *
-         (s.dtype == DType::F32 ? packedCols(s, kernels.f32) : packedCols(s, kernels.f64));
+  return s.k * byteSize(accumulatorOf(s.dtype)) *
+         (s.dtype == DType::F64 ? packedCols(s, kernels.f64) : packedCols(s, kernels.f32));
 }
 
-template <typename T>
-static void packWhole(const GemmStep &s, const T *b, T *to, ThreadTeam &team,
-                      const GemmKernel<T> &kernel) {
+static float widen(StoredBF16 x) { return fromBF16(x.bits); }
+static float widen(StoredF16 x) { return fromF16(x.bits); }
+static float widen(float x) { return x; }
+static double widen(double x) { return x; }
+
+/// Calls `f` with the kernels, and what reads operands as the step has them stored.
+template <typename F>
+static void withReader(const GemmStep &s, const GemmKernels &kernels, const F &f) {
+  if (s.dtype == DType::F64)
+    f(kernels.f64, kernels.readF64);
+  else if (s.dtype == DType::BF16)
+    f(kernels.f32, kernels.readBF16);
+  else if (s.dtype == DType::F16)
+    f(kernels.f32, kernels.readF16);
+  else
+    f(kernels.f32, kernels.readF32);
+}
+
+template <typename T, typename S>
+static void packWhole(const GemmStep &s, const char *stored, char *place, ThreadTeam &team,
+                      const GemmKernel<T> &kernel, const GemmReader<T, S> &reader) {
+  auto *b = reinterpret_cast<const S *>(stored);
+  auto *to = reinterpret_cast<T *>(place);
   const int64_t depth = depthPart<T>(s), panels = packedCols(s, kernel) / kernel.tileCols;
   for (int64_t q = 0; q < s.k; q += depth) {
     const int64_t deep = std::min(depth, s.k - q);
     team.parallelFor(0, panels, 8, [&](int64_t from, int64_t end) {
       int64_t first = from * kernel.tileCols, last = std::min(s.n, end * kernel.tileCols);
-      kernel.packB(b + (s.transB ? first * s.ldb + q : q * s.ldb + first), s.transB ? s.ldb : 1,
+      reader.packB(b + (s.transB ? first * s.ldb + q : q * s.ldb + first), s.transB ? s.ldb : 1,
                    s.transB ? 1 : s.ldb, last - first, deep,
                    to + q * packedCols(s, kernel) + first * deep);
     });
@@ -136,12 +158,9 @@ static void packWhole(const GemmStep &s, const T *b, T *to, ThreadTeam &team,
 
 void packB(const GemmStep &step, const char *b, char *to, ThreadTeam &team,
            const GemmKernels &kernels) {
-  if (step.dtype == DType::F32)
-    packWhole(step, reinterpret_cast<const float *>(b), reinterpret_cast<float *>(to), team,
-              kernels.f32);
-  else
-    packWhole(step, reinterpret_cast<const double *>(b), reinterpret_cast<double *>(to), team,
-              kernels.f64);
+  withReader(step, kernels, [&](const auto &kernel, const auto &reader) {
+    packWhole(step, b, to, team, kernel, reader);
+  });
 }
 
 //===----------------------------------------------------------------------===//
@@ -226,18 +245,34 @@ struct Tile {
   int64_t batch, row, col, rows, cols;
 };
 
-template <typename T> class Product {
+/// What the calling thread's last product has packed of A, as a whole.
+struct KeptA {
+  const void *a = nullptr;
+  DType dtype = DType::F32;
+  int64_t m = 0, k = 0, lda = 0;
+  bool transA = false;
+  bool operator==(const KeptA &) const = default;
+};
+constexpr int64_t mostKeptA = int64_t{16} << 20;
+
+thread_local Scratch scratch;       ///< of who multiplies
+thread_local Scratch sharedScratch; ///< of who calls: what all workers read
+thread_local KeptA keptA;
+
+/// Operands are stored in S, added up in T.
+template <typename T, typename S> class Product {
 public:
   /// `packedB`: the whole of B as `packB` makes it, or null.
-  Product(const GemmStep &step, const T *a, const T *b, const T *packedB, T *c,
-          const KernelCall &epilogue, const GemmKernel<T> &kernel, T *sums)
+  Product(const GemmStep &step, const S *a, const S *b, const T *packedB, T *c,
+          const KernelCall &epilogue, const GemmKernel<T> &kernel, const GemmReader<T, S> &reader,
+          T *sums)
       : s(step), a(a), b(b), packedB(packedB), c(c), sums(sums), epilogue(epilogue),
-        finish(reinterpret_cast<EpilogueFunction>(epilogue.kernel)), kernel(kernel),
+        finish(reinterpret_cast<EpilogueFunction>(epilogue.kernel)), kernel(kernel), reader(reader),
         method(methodOf(step)) {}
 
   void run(const Tile &tile) const {
     // With a sum over nothing the operands may be null.
-    const T *tileA = a, *tileB = b;
+    const S *tileA = a, *tileB = b;
     if (s.k > 0) {
       tileA += tile.batch * s.strideA + tile.row * (s.transA ? 1 : s.lda);
       tileB += tile.batch * s.strideB + tile.col * (s.transB ? s.ldb : 1);
@@ -267,13 +302,13 @@ public:
     if (s.sums == GemmStep::Sums::None)
       return;
     const bool ofA = s.sums == GemmStep::Sums::OfA;
-    const T *from = ofA ? a : b;
+    const S *from = ofA ? a : b;
     const int64_t count = ofA ? s.m : s.n, ld = ofA ? s.lda : s.ldb;
     const bool rowsAlongSum = ofA ? !s.transA : s.transB; // an element's terms lie side by side
     std::fill_n(sums, count, T(0));
     for (int64_t i = 0; i < (rowsAlongSum ? count : s.k); ++i)
       for (int64_t j = 0; j < (rowsAlongSum ? s.k : count); ++j)
-        sums[rowsAlongSum ? i : j] += from[i * ld + j];
+        sums[rowsAlongSum ? i : j] += widen(from[i * ld + j]);
   }
 
   /// Whether all workers take parts of one product, rather than products of a batch.
@@ -293,7 +328,7 @@ public:
     const int64_t colTiles = ceilDiv(s.n, colPart), wanted = 8 * int64_t{team.size()};
     // The whole of A stays for the next product if it is of a size for the cache.
     const bool whole = roundUp(s.m, rowPart) * s.k * width <= mostKeptA;
-    const KeptA form{a, s.m, s.k, s.lda, s.transA};
+    const KeptA form{a, s.dtype, s.m, s.k, s.lda, s.transA};
     const bool isPacked = s.sameA && whole && keptA == form;
     keptA = KeptA(); // until it is packed
     auto *memory = reinterpret_cast<T *>(
@@ -312,7 +347,7 @@ public:
           team.parallelFor(0, ceilDiv(rows, kernel.tileRows), 8, [&](int64_t from, int64_t to) {
             int64_t first = from * kernel.tileRows, end = std::min(rows, to * kernel.tileRows);
             if (!isPacked)
-              kernel.packA(a + (s.transA ? q * s.lda + i + first : (i + first) * s.lda + q),
+              reader.packA(a + (s.transA ? q * s.lda + i + first : (i + first) * s.lda + q),
                            s.transA ? 1 : s.lda, s.transA ? s.lda : 1, end - first, deep,
                            left + first * deep);
             if (sumsA)
@@ -329,7 +364,7 @@ public:
             int64_t column = tile / rowCount, j = column * colPart;
             int64_t cols = std::min(colPart, s.n - j), r = tile % rowCount * tileRows;
             if (column != packed && !packedB)
-              kernel.packB(b + (s.transB ? j * s.ldb + q : q * s.ldb + j), s.transB ? s.ldb : 1,
+              reader.packB(b + (s.transB ? j * s.ldb + q : q * s.ldb + j), s.transB ? s.ldb : 1,
                            s.transB ? 1 : s.ldb, cols, deep, right);
             packed = column;
             if (sumsB && i + r == 0) // of each column once
@@ -349,15 +384,10 @@ public:
   /// Each panel of B is read once, in the order in which it lies.
   void fewPacked(ThreadTeam &team, int workers) const {
     const int64_t depth = depthPart<T>(s);
-    const T *x = a;
-    if (s.transA) {
-      T *copy = reinterpret_cast<T *>(scratch.get(s.m * s.k * int64_t{sizeof(T)}));
-      for (int64_t q = 0; q < s.k; ++q)
-        for (int64_t r = 0; r < s.m; ++r)
-          copy[r * s.k + q] = a[q * s.lda + r];
-      x = copy;
-    }
-    const int64_t ldx = s.transA ? s.k : s.lda;
+    T *copy = nullptr;
+    if (s.transA || !isStoredWide)
+      copy = reinterpret_cast<T *>(scratch.get(s.m * s.k * int64_t{sizeof(T)}));
+    const auto [x, ldx] = rowsOf(s.m, a, s.transA ? 1 : s.lda, s.transA ? s.lda : 1, copy);
     auto panels = [&](int64_t from, int64_t end) {
       const int64_t j = from * kernel.tileCols;
       const int64_t cols = std::min(s.n, end * kernel.tileCols) - j;
@@ -404,37 +434,47 @@ private:
       finish(batch, row, row + rows, col, col + cols, epilogue.buffers, epilogue.scalars);
   }
 
-  void inPlace(const Tile &tile, const T *tileA, const T *tileB, T *tileC) const {
+  static constexpr bool isStoredWide = std::is_same_v<T, S>;
+  struct Rows {
+    const T *x;
+    int64_t stride;
+  };
+  /// A few rows, of which element (r, q) is x[r * stride + q * step], side by side along the sum
+  /// and in T: as they lie, or in `copy`.
+  Rows rowsOf(int64_t rows, const S *x, int64_t stride, int64_t step, T *copy) const {
+    if constexpr (isStoredWide)
+      if (step == 1)
+        return {x, stride};
+    for (int64_t q = 0; q < s.k; ++q)
+      for (int64_t r = 0; r < rows; ++r)
+        copy[r * s.k + q] = widen(x[r * stride + q * step]);
+    return {copy, s.k};
+  }
+
+  void inPlace(const Tile &tile, const S *tileA, const S *tileB, T *tileC) const {
     for (int64_t i = 0; i < tile.rows; ++i)
       for (int64_t j = 0; j < tile.cols; ++j) {
         T sum = 0;
         for (int64_t k = 0; k < s.k; ++k)
-          sum += (s.transA ? tileA[k * s.lda + i] : tileA[i * s.lda + k]) *
-                 (s.transB ? tileB[j * s.ldb + k] : tileB[k * s.ldb + j]);
+          sum += widen(s.transA ? tileA[k * s.lda + i] : tileA[i * s.lda + k]) *
+                 widen(s.transB ? tileB[j * s.ldb + k] : tileB[k * s.ldb + j]);
         T &to = tileC[i * s.ldc + j];
         to = s.accumulate ? to + sum : sum;
       }
   }
 
   /// to = x * B with few rows in x. Element (r, q) of x is x[r * stride + q * step].
-  void streamed(int64_t rows, const T *x, int64_t stride, int64_t step, int64_t cols,
-                const T *right, int64_t ldb, bool across, T *to, int64_t rowStride,
+  void streamed(int64_t rows, const S *few, int64_t fewStride, int64_t step, int64_t cols,
+                const S *right, int64_t ldb, bool across, T *to, int64_t rowStride,
                 int64_t colStride) const {
     constexpr int64_t width = sizeof(T);
     // What the kernel writes stays in the first cache.
     const int64_t part = std::min(cols, 16'384 / width / rows / 64 * 64);
     T *y = reinterpret_cast<T *>(scratch.get((rows * part + rows * s.k) * width));
-    if (step != 1) {
-      T *copy = y + rows * part;
-      for (int64_t q = 0; q < s.k; ++q)
-        for (int64_t r = 0; r < rows; ++r)
-          copy[r * s.k + q] = x[r * stride + q * step];
-      x = copy;
-      stride = s.k;
-    }
+    const auto [x, stride] = rowsOf(rows, few, fewStride, step, y + rows * part);
     for (int64_t j = 0; j < cols; j += part) {
       int64_t some = std::min(part, cols - j);
-      kernel.fewRows(rows, x, stride, right + j * (across ? ldb : 1), ldb, across, some, s.k, y,
+      reader.fewRows(rows, x, stride, right + j * (across ? ldb : 1), ldb, across, some, s.k, y,
                      part);
       for (int64_t r = 0; r < rows; ++r)
         for (int64_t i = 0; i < some; ++i) {
@@ -444,7 +484,7 @@ private:
     }
   }
 
-  void packed(const Tile &tile, const T *tileA, const T *tileB) const {
+  void packed(const Tile &tile, const S *tileA, const S *tileB) const {
     constexpr int64_t width = sizeof(T);
     const int64_t depth = depthPart<T>(s);
     // A's part lies in the last-level cache; the panel of it that is being used passes
@@ -459,12 +499,12 @@ private:
       int64_t rows = std::min(rowPart, tile.rows - i);
       for (int64_t q = 0; q < s.k; q += depth) {
         int64_t deep = std::min(depth, s.k - q);
-        kernel.packA(tileA + (s.transA ? q * s.lda + i : i * s.lda + q), s.transA ? 1 : s.lda,
+        reader.packA(tileA + (s.transA ? q * s.lda + i : i * s.lda + q), s.transA ? 1 : s.lda,
                      s.transA ? s.lda : 1, rows, deep, left);
         for (int64_t j = 0; j < tile.cols; j += colPart) {
           int64_t cols = std::min(colPart, tile.cols - j);
           if (!packedB)
-            kernel.packB(tileB + (s.transB ? j * s.ldb + q : q * s.ldb + j), s.transB ? s.ldb : 1,
+            reader.packB(tileB + (s.transB ? j * s.ldb + q : q * s.ldb + j), s.transB ? s.ldb : 1,
                          s.transB ? 1 : s.ldb, cols, deep, right);
           multiplyPieces(left, packedB ? packedAt(q, tile.col + j, deep) : right,
                          {tile.batch, tile.row + i, tile.col + j, rows, cols}, deep,
@@ -480,38 +520,20 @@ private:
     return bytes;
   }
 
-  /// What the calling thread's last product has packed of A, as a whole.
-  struct KeptA {
-    const T *a = nullptr;
-    int64_t m = 0, k = 0, lda = 0;
-    bool transA = false;
-    bool operator==(const KeptA &) const = default;
-  };
-  static constexpr int64_t mostKeptA = int64_t{16} << 20;
-
-  static thread_local Scratch scratch;       ///< of who multiplies
-  static thread_local Scratch sharedScratch; ///< of who calls: what all workers read
-  static thread_local KeptA keptA;
-
   const GemmStep &s;
-  const T *const a, *const b, *const packedB;
+  const S *const a, *const b;
+  const T *const packedB;
   T *const c, *const sums;
   const KernelCall &epilogue;
   const EpilogueFunction finish;
   const GemmKernel<T> &kernel;
+  const GemmReader<T, S> &reader;
   const Method method;
 };
-
-template <typename T> thread_local Scratch Product<T>::scratch;
-template <typename T> thread_local Scratch Product<T>::sharedScratch;
-template <typename T> thread_local Product<T>::KeptA Product<T>::keptA;
 } // namespace
 
-template <typename T>
-static void runTiles(const GemmStep &s, const T *a, const T *b, const T *packedB, T *c,
-                     const KernelCall &epilogue, ThreadTeam &team, const GemmKernel<T> &kernel,
-                     T *sums) {
-  Product<T> product(s, a, b, packedB, c, epilogue, kernel, sums);
+template <typename T, typename S>
+static void runTiles(const GemmStep &s, const Product<T, S> &product, ThreadTeam &team) {
   if (s.m > 0 && s.n > 0 && product.isShared())
     return product.together(team);
   product.forgetA(); // who comes next must not take an earlier product's
@@ -555,14 +577,15 @@ void cpuGemm(const GemmStep &step, const char *a, const char *b, char *c,
              const char *packedB) {
   if (step.batch <= 0)
     return;
-  if (step.dtype == DType::F32)
-    runTiles(step, reinterpret_cast<const float *>(a), reinterpret_cast<const float *>(b),
-             reinterpret_cast<const float *>(packedB), reinterpret_cast<float *>(c), epilogue, team,
-             kernels.f32, reinterpret_cast<float *>(sums));
-  else
-    runTiles(step, reinterpret_cast<const double *>(a), reinterpret_cast<const double *>(b),
-             reinterpret_cast<const double *>(packedB), reinterpret_cast<double *>(c), epilogue,
-             team, kernels.f64, reinterpret_cast<double *>(sums));
+  withReader(
+      step, kernels,
+      [&]<typename T, typename S>(const GemmKernel<T> &kernel, const GemmReader<T, S> &reader) {
+        runTiles(step,
+                 Product<T, S>(step, reinterpret_cast<const S *>(a), reinterpret_cast<const S *>(b),
+                               reinterpret_cast<const T *>(packedB), reinterpret_cast<T *>(c),
+                               epilogue, kernel, reader, reinterpret_cast<T *>(sums)),
+                 team);
+      });
 }
 
 } // namespace cleave

@@ -14,6 +14,13 @@ struct F32 {
   static constexpr int lanes = 8, rows = 6, vectors = 2, sums = 8;
   static Vector zero() { return _mm256_setzero_ps(); }
   static Vector load(const float *p) { return _mm256_loadu_ps(p); }
+  static Vector load(const StoredBF16 *p) {
+    __m256i bits = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(p)));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
+  }
+  static Vector load(const StoredF16 *p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(p)));
+  }
   static void store(float *p, Vector v) { _mm256_storeu_ps(p, v); }
   static Vector broadcast(float x) { return _mm256_set1_ps(x); }
   static Vector fma(Vector a, Vector b, Vector c) { return _mm256_fmadd_ps(a, b, c); }
@@ -31,13 +38,13 @@ struct F64 {
 
 const char *rejection() {
   __builtin_cpu_init();
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                 __builtin_cpu_supports("f16c")
              ? ""
-             : "the processor has no AVX2 with FMA";
+             : "the processor has no AVX2 with FMA and F16C";
 }
 } // namespace
 
-constinit const GemmKernels gemmAvx2 = {"avx2", &rejection, GemmKernelImpl<F32>::kernel,
-                                        GemmKernelImpl<F64>::kernel};
+constinit const GemmKernels gemmAvx2 = makeKernels<F32, F64>("avx2", &rejection);
 
 } // namespace cleave

@@ -14,6 +14,13 @@ struct F32 {
   static constexpr int lanes = 16, rows = 12, vectors = 2, sums = 16;
   static Vector zero() { return _mm512_setzero_ps(); }
   static Vector load(const float *p) { return _mm512_loadu_ps(p); }
+  static Vector load(const StoredBF16 *p) {
+    __m512i bits = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(p)));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
+  }
+  static Vector load(const StoredF16 *p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(p)));
+  }
   static void store(float *p, Vector v) { _mm512_storeu_ps(p, v); }
   static Vector broadcast(float x) { return _mm512_set1_ps(x); }
   static Vector fma(Vector a, Vector b, Vector c) { return _mm512_fmadd_ps(a, b, c); }
@@ -40,7 +47,6 @@ const char *rejection() {
 }
 } // namespace
 
-constinit const GemmKernels gemmAvx512 = {"avx512", &rejection, GemmKernelImpl<F32>::kernel,
-                                          GemmKernelImpl<F64>::kernel};
+constinit const GemmKernels gemmAvx512 = makeKernels<F32, F64>("avx512", &rejection);
 
 } // namespace cleave

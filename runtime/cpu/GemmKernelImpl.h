@@ -7,7 +7,7 @@
 //
 // A vector type V has: Scalar, Vector, lanes, rows and vectors (the tile: rows x
 // vectors registers of sums), sums (registers for the sums of `fewRows`), and
-// zero, load, store, broadcast, fma.
+// zero, load, store, broadcast, fma; of floats also loads that widen.
 #pragma once
 
 #include "runtime/cpu/GemmKernel.h"
@@ -22,6 +22,24 @@ namespace {
 
 template <typename T> CLEAVE_INLINE T least(T a, T b) { return b < a ? b : a; }
 
+CLEAVE_INLINE float widen(float x) { return x; }
+CLEAVE_INLINE double widen(double x) { return x; }
+CLEAVE_INLINE float floatOf(uint32_t bits) {
+  float x;
+  __builtin_memcpy(&x, &bits, sizeof(x));
+  return x;
+}
+CLEAVE_INLINE float widen(StoredBF16 x) { return floatOf(uint32_t(x.bits) << 16); }
+/// The exponent's bias changes by a multiplication, which gets subnormal numbers right, too.
+CLEAVE_INLINE float widen(StoredF16 x) {
+  uint32_t magnitude = uint32_t(x.bits & 0x7FFF) << 13, sign = uint32_t(x.bits & 0x8000) << 16;
+  float scaled = floatOf(magnitude) * 0x1p112F;
+  uint32_t bits;
+  __builtin_memcpy(&bits, &scaled, sizeof(bits));
+  uint32_t special = magnitude >= 0x0F800000 ? 0x7F800000 : 0; // infinity, NaN
+  return floatOf(bits | special | sign);
+}
+
 template <typename V> struct GemmKernelImpl {
   using T = typename V::Scalar;
   using Vector = typename V::Vector;
@@ -30,23 +48,30 @@ template <typename V> struct GemmKernelImpl {
 
   //===--- packing -------------------------------------------------------===//
 
+  template <typename S> static Four loadFour(const S *from) {
+    if constexpr (sizeof(S) == sizeof(T)) {
+      Four x;
+      __builtin_memcpy(&x, from, sizeof(x));
+      return x;
+    } else {
+      return Four{widen(from[0]), widen(from[1]), widen(from[2]), widen(from[3])};
+    }
+  }
+
   /// The rows lie along the sum: four at a time, through registers.
-  template <int64_t width>
-  static void packAcross(const T *from, int64_t stride, int64_t count, int64_t padded,
+  template <int64_t width, typename S>
+  static void packAcross(const S *from, int64_t stride, int64_t count, int64_t padded,
                          int64_t depth, T *to) {
     constexpr int64_t part = 64; // of the depth: what is written stays in the first cache
     for (int64_t begin = 0; begin < depth; begin += part) {
       int64_t end = least(depth, begin + part);
       int64_t i = 0;
       for (; i + 4 <= count; i += 4) {
-        const T *r = from + i * stride;
+        const S *r = from + i * stride;
         int64_t q = begin;
         for (; q + 4 <= end; q += 4) {
-          Four a, b, c, d;
-          __builtin_memcpy(&a, r + q, sizeof(a));
-          __builtin_memcpy(&b, r + stride + q, sizeof(b));
-          __builtin_memcpy(&c, r + 2 * stride + q, sizeof(c));
-          __builtin_memcpy(&d, r + 3 * stride + q, sizeof(d));
+          Four a = loadFour(r + q), b = loadFour(r + stride + q);
+          Four c = loadFour(r + 2 * stride + q), d = loadFour(r + 3 * stride + q);
           Four ab0 = __builtin_shufflevector(a, b, 0, 4, 1, 5);
           Four ab1 = __builtin_shufflevector(a, b, 2, 6, 3, 7);
           Four cd0 = __builtin_shufflevector(c, d, 0, 4, 1, 5);
@@ -60,19 +85,36 @@ template <typename V> struct GemmKernelImpl {
         }
         for (; q < end; ++q)
           for (int64_t u = 0; u < 4; ++u)
-            to[q * width + i + u] = r[u * stride + q];
+            to[q * width + i + u] = widen(r[u * stride + q]);
       }
       for (; i < count; ++i)
         for (int64_t q = begin; q < end; ++q)
-          to[q * width + i] = from[i * stride + q];
+          to[q * width + i] = widen(from[i * stride + q]);
       for (; i < padded; ++i)
         for (int64_t q = begin; q < end; ++q)
           to[q * width + i] = 0;
     }
   }
 
-  template <int64_t width, int64_t multiple>
-  static void pack(const T *from, int64_t stride, int64_t step, int64_t count, int64_t depth,
+  template <int64_t width, typename S> static void copyRow(const S *from, T *to) {
+    if constexpr (sizeof(S) == sizeof(T)) {
+      __builtin_memcpy(to, from, sizeof(T) * width);
+    } else if constexpr (width % lanes == 0) {
+      for (int64_t i = 0; i < width; i += lanes)
+        V::store(to + i, V::load(from + i));
+    } else {
+      int64_t i = 0;
+      for (; i + 4 <= width; i += 4) {
+        Four x = loadFour(from + i);
+        __builtin_memcpy(to + i, &x, sizeof(x));
+      }
+      for (; i < width; ++i)
+        to[i] = widen(from[i]);
+    }
+  }
+
+  template <int64_t width, int64_t multiple, typename S>
+  static void pack(const S *from, int64_t stride, int64_t step, int64_t count, int64_t depth,
                    T *to) {
     if (step == 1) {
       for (int64_t i = 0; i < count; i += width) {
@@ -87,16 +129,16 @@ template <typename V> struct GemmKernelImpl {
     constexpr int64_t panels = (128 + width - 1) / width;
     for (int64_t first = 0; first < count; first += panels * width) {
       int64_t whole = least(panels, (count - first) / width);
-      const T *r = from + first;
+      const S *r = from + first;
       T *out = to + first * depth;
       int64_t rest = whole == panels ? 0 : count - first - whole * width;
       int64_t padded = (rest + multiple - 1) / multiple * multiple;
       for (int64_t q = 0; q < depth; ++q, r += step, out += width) {
         for (int64_t p = 0; p < whole; ++p)
-          __builtin_memcpy(out + p * width * depth, r + p * width, sizeof(T) * width);
+          copyRow<width>(r + p * width, out + p * width * depth);
         T *last = out + whole * width * depth;
         for (int64_t i = 0; i < rest; ++i)
-          last[i] = r[whole * width + i];
+          last[i] = widen(r[whole * width + i]);
         for (int64_t i = rest; i < padded; ++i)
           last[i] = 0;
       }
@@ -203,8 +245,8 @@ template <typename V> struct GemmKernelImpl {
   //===--- few rows ------------------------------------------------------===//
 
   /// B is depth x n: some of its rows at a time, from left to right.
-  template <int rows, int steps>
-  static void addRows(const T *x, int64_t ldx, const T *b, int64_t ldb, int64_t n, bool first, T *y,
+  template <int rows, int steps, typename S>
+  static void addRows(const T *x, int64_t ldx, const S *b, int64_t ldb, int64_t n, bool first, T *y,
                       int64_t ldy) {
     Vector left[rows][steps];
     for (int r = 0; r < rows; ++r)
@@ -227,13 +269,13 @@ template <typename V> struct GemmKernelImpl {
       for (int r = 0; r < rows; ++r) {
         T sum = first ? T(0) : y[r * ldy + j];
         for (int u = 0; u < steps; ++u)
-          sum += x[r * ldx + u] * b[u * ldb + j];
+          sum += x[r * ldx + u] * widen(b[u * ldb + j]);
         y[r * ldy + j] = sum;
       }
   }
 
-  template <int rows>
-  static void alongRows(const T *x, int64_t ldx, const T *b, int64_t ldb, int64_t n, int64_t depth,
+  template <int rows, typename S>
+  static void alongRows(const T *x, int64_t ldx, const S *b, int64_t ldb, int64_t n, int64_t depth,
                         T *y, int64_t ldy) {
     constexpr int steps = rows <= 2 ? 8 : 4;
     int64_t q = 0;
@@ -244,8 +286,8 @@ template <typename V> struct GemmKernelImpl {
   }
 
   /// B is n x depth: dot products with `cols` of its rows at a time.
-  template <int rows, int cols>
-  static void dots(const T *x, int64_t ldx, const T *b, int64_t ldb, int64_t depth, T *y,
+  template <int rows, int cols, typename S>
+  static void dots(const T *x, int64_t ldx, const S *b, int64_t ldb, int64_t depth, T *y,
                    int64_t ldy) {
     Vector sum[rows][cols];
     for (int r = 0; r < rows; ++r)
@@ -271,13 +313,13 @@ template <typename V> struct GemmKernelImpl {
             part[l] += part[l + half];
         T total = part[0];
         for (int64_t t = q; t < depth; ++t)
-          total += x[r * ldx + t] * b[j * ldb + t];
+          total += x[r * ldx + t] * widen(b[j * ldb + t]);
         y[r * ldy + j] = total;
       }
   }
 
-  template <int rows>
-  static void acrossRows(const T *x, int64_t ldx, const T *b, int64_t ldb, int64_t n, int64_t depth,
+  template <int rows, typename S>
+  static void acrossRows(const T *x, int64_t ldx, const S *b, int64_t ldb, int64_t n, int64_t depth,
                          T *y, int64_t ldy) {
     constexpr int cols = V::sums / rows > 8 ? 8 : V::sums / rows < 1 ? 1 : V::sums / rows;
     int64_t j = 0;
@@ -287,8 +329,8 @@ template <typename V> struct GemmKernelImpl {
       dots<rows, 1>(x, ldx, b + j * ldb, ldb, depth, y + j, ldy);
   }
 
-  template <int rows>
-  static bool fewRowsOf(int64_t wanted, const T *x, int64_t ldx, const T *b, int64_t ldb,
+  template <int rows, typename S>
+  static bool fewRowsOf(int64_t wanted, const T *x, int64_t ldx, const S *b, int64_t ldb,
                         bool across, int64_t n, int64_t depth, T *y, int64_t ldy) {
     if (wanted != rows)
       return false;
@@ -296,13 +338,14 @@ template <typename V> struct GemmKernelImpl {
            : alongRows<rows>(x, ldx, b, ldb, n, depth, y, ldy);
     return true;
   }
-  template <size_t... i>
+  template <typename S, size_t... i>
   static void fewRowsAmong(std::index_sequence<i...>, int64_t rows, const T *x, int64_t ldx,
-                           const T *b, int64_t ldb, bool across, int64_t n, int64_t depth, T *y,
+                           const S *b, int64_t ldb, bool across, int64_t n, int64_t depth, T *y,
                            int64_t ldy) {
     (void)(fewRowsOf<int(i) + 1>(rows, x, ldx, b, ldb, across, n, depth, y, ldy) || ...);
   }
-  static void fewRows(int64_t rows, const T *x, int64_t ldx, const T *b, int64_t ldb, bool across,
+  template <typename S>
+  static void fewRows(int64_t rows, const T *x, int64_t ldx, const S *b, int64_t ldb, bool across,
                       int64_t n, int64_t depth, T *y, int64_t ldy) {
     fewRowsAmong(std::make_index_sequence<mostFewRows>(), rows, x, ldx, b, ldb, across, n, depth, y,
                  ldy);
@@ -372,11 +415,26 @@ template <typename V> struct GemmKernelImpl {
     fewPackedAmong(std::make_index_sequence<mostFewRows>(), rows, x, ldx, b, n, depth, y, ldy, add);
   }
 
-  static constexpr GemmKernel<T> kernel{
-      tileRows,       tileCols,       &pack<tileRows, 1>, &pack<tileCols, lanes>,
-      &sum<tileRows>, &sum<tileCols>, &multiply,          &fewRows,
-      &fewPacked};
+  static constexpr GemmKernel<T> kernel{tileRows,       tileCols,  &sum<tileRows>,
+                                        &sum<tileCols>, &multiply, &fewPacked};
+  template <typename S>
+  static constexpr GemmReader<T, S> reader{&pack<tileRows, 1, S>, &pack<tileCols, lanes, S>,
+                                           &fewRows<S>};
 };
+
+template <typename F32, typename F64>
+constexpr GemmKernels makeKernels(const char *name, const char *(*rejection)()) {
+  using Single = GemmKernelImpl<F32>;
+  using Double = GemmKernelImpl<F64>;
+  return {name,
+          rejection,
+          Single::kernel,
+          Double::kernel,
+          Single::template reader<float>,
+          Double::template reader<double>,
+          Single::template reader<StoredBF16>,
+          Single::template reader<StoredF16>};
+}
 
 #undef CLEAVE_INLINE
 } // namespace

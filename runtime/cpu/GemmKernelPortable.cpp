@@ -18,6 +18,12 @@ template <typename T> struct Portable {
     __builtin_memcpy(&v, p, sizeof(v));
     return v;
   }
+  template <typename S> static Vector load(const S *p) {
+    Vector v{};
+    for (int i = 0; i < lanes; ++i)
+      v[i] = widen(p[i]);
+    return v;
+  }
   static void store(T *p, Vector v) { __builtin_memcpy(p, &v, sizeof(v)); }
   static Vector broadcast(T x) { return x - Vector{}; }
   static Vector fma(Vector a, Vector b, Vector c) { return a * b + c; }
@@ -26,8 +32,7 @@ template <typename T> struct Portable {
 const char *rejection() { return ""; }
 } // namespace
 
-constinit const GemmKernels gemmPortable = {"portable", &rejection,
-                                            GemmKernelImpl<Portable<float>>::kernel,
-                                            GemmKernelImpl<Portable<double>>::kernel};
+constinit const GemmKernels gemmPortable =
+    makeKernels<Portable<float>, Portable<double>>("portable", &rejection);
 
 } // namespace cleave

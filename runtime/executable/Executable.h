@@ -102,7 +102,8 @@ struct KernelStep {
   int64_t grain = 1;
 };
 
-/// C[b] (+)= op(A[b]) * op(B[b]), row-major, f32 or f64, for b < batch.
+/// C[b] (+)= op(A[b]) * op(B[b]), row-major, for b < batch. A and B are of `dtype`; C is f64 if
+/// that is, else f32: numbers of bf16 and f16 are widened as they are read.
 /// A is M x K, or K x M when transA (likewise B). lda, ldb, ldc: elements
 /// between rows as stored. Batches are elements apart as given (0: shared).
 /// If there is an epilogue, it is called after each finished tile of C:
@@ -124,7 +125,7 @@ struct GemmStep {
   std::vector<BufferRef> epilogueBuffers;
   std::vector<RankScalar> epilogueScalars;
   Sums sums = Sums::None;
-  BufferRef sumsTo; ///< m or n numbers of dtype
+  BufferRef sumsTo; ///< m or n numbers of C's type
   /// A is, with its sizes and form, that of the product before this one, and unchanged:
   /// what was packed of it serves again.
   bool sameA = false;

@@ -211,7 +211,7 @@ private:
   }
 
   std::string check(const GemmStep &s) const {
-    if (s.dtype != DType::F32 && s.dtype != DType::F64)
+    if (s.dtype == DType::I1 || s.dtype == DType::I32 || s.dtype == DType::I64)
       return fmt::format("a product of {}", name(s.dtype));
     constexpr int64_t most = std::numeric_limits<int32_t>::max();
     for (int64_t v : {s.m, s.n, s.k, s.lda, s.ldb, s.ldc})
@@ -232,19 +232,19 @@ private:
     int64_t spanC = span(1, 0, s.m, s.n, s.ldc, 1);
     if (s.batch > 1 && s.strideC < spanC && !(s.strideC >= s.n && s.ldc >= s.batch * s.strideC))
       return "matrices of C overlap";
-    int64_t width = byteSize(s.dtype);
+    int64_t width = byteSize(s.dtype), sumWidth = byteSize(accumulatorOf(s.dtype));
     std::string fault = range("A", s.a, span(s.batch, s.strideA, rowsA, colsA, s.lda, width));
     if (fault.empty())
       fault = range("B", s.b, span(s.batch, s.strideB, rowsB, colsB, s.ldb, width));
     if (fault.empty())
-      fault = range("C", s.c, span(s.batch, s.strideC, s.m, s.n, s.ldc, width));
+      fault = range("C", s.c, span(s.batch, s.strideC, s.m, s.n, s.ldc, sumWidth));
     if (fault.empty() && !s.epilogue.empty())
       fault = code(s.epilogue, s.epilogueBuffers, s.epilogueScalars);
     if (fault.empty() && s.sums != GemmStep::Sums::None) {
       if (s.batch != 1)
         fault = fmt::format("sums of an operand beside a batch of {}", s.batch);
       else
-        fault = range("the sums", s.sumsTo, (s.sums == GemmStep::Sums::OfA ? s.m : s.n) * width);
+        fault = range("the sums", s.sumsTo, (s.sums == GemmStep::Sums::OfA ? s.m : s.n) * sumWidth);
     }
     return fault;
   }
@@ -367,8 +367,9 @@ Status verify(const Executable &e) {
   X(avx)                                                                                           \
   X(avx2)                                                                                          \
   X(fma)                                                                                           \
-  X(f16c) X(bmi) X(bmi2) X(popcnt) X(lzcnt) X(avx512f) X(avx512vl) X(avx512bw) X(avx512dq)         \
-      X(avx512cd) X(avx512vnni) X(avx512bf16)
+  X(f16c)                                                                                          \
+  X(bmi) X(bmi2) X(popcnt) X(lzcnt) X(avx512f) X(avx512vl) X(avx512bw) X(avx512dq) X(avx512cd)     \
+      X(avx512vnni) X(avx512bf16)
 std::vector<std::string> cpuFeatures() {
   std::vector<std::string> found;
   __builtin_cpu_init();
