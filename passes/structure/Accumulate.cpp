@@ -190,7 +190,7 @@ private:
   struct Sunk {
     unsigned result;
     AllReduceOp reduction;
-    ReduceScatterOp scatter; ///< of what is reduced, or null
+    SmallVector<ReduceScatterOp, 2> scatters; ///< of what is reduced
   };
   LogicalResult sink(RepeatOp repeat, AllReduceOp reduction, SmallVectorImpl<Sunk> &out);
   LogicalResult refuse(Operation *at) {
@@ -319,20 +319,23 @@ LogicalResult MicroBatches::sink(RepeatOp repeat) {
       return failure();
   }
   OpBuilder b(repeat->getBlock(), std::next(repeat->getIterator()));
-  for (auto [number, reduction, scatter] : done) {
+  for (auto &[number, reduction, scatters] : done) {
     Value result = repeat.getResult(number);
-    NamedTensorType type = tensorOf(result);
-    if (scatter)
-      result.setType(tensorOf(scatter.getOperand())
-                         .withLeadingDim(repeat.getDim(), static_cast<int64_t>(repeat.getCount())));
+    auto ofAllLayers = [&](Value v) {
+      return tensorOf(v).withLeadingDim(repeat.getDim(), static_cast<int64_t>(repeat.getCount()));
+    };
+    if (!scatters.empty())
+      result.setType(ofAllLayers(scatters.front().getOperand()));
     Value sum = reduceLike(b, reduction, result, reduction.getAxes()), moved = sum;
-    if (scatter) {
-      auto again = ReduceScatterOp::create(b, scatter.getLoc(), type, sum, scatter.getReduction(),
-                                           scatter.getDim(), scatter.getAxes());
+    for (ReduceScatterOp scatter : scatters) {
+      auto again =
+          ReduceScatterOp::create(b, scatter.getLoc(), ofAllLayers(scatter.getResult()), moved,
+                                  scatter.getReduction(), scatter.getDim(), scatter.getAxes());
       again->setDiscardableAttrs(scatter->getDiscardableAttrDictionary());
       moved = again.getResult();
-      scatter.erase();
     }
+    for (ReduceScatterOp scatter : llvm::reverse(scatters))
+      scatter.erase();
     result.replaceAllUsesExcept(moved, sum.getDefiningOp());
     reduction.erase();
   }
@@ -359,14 +362,35 @@ LogicalResult MicroBatches::sink(RepeatOp repeat, AllReduceOp reduction,
       out.push_back({position, reduction, {}});
       return success();
     }
-    // A layer's gradient that is scattered once it is complete: of all layers at once.
-    if (auto scatter = dyn_cast<ReduceScatterOp>(user);
-        scatter && scatter.getReduction() == Reduction::Sum && scatter.getResult().hasOneUse()) {
-      OpOperand &last = *scatter.getResult().use_begin();
-      if (!isa<YieldOp>(last.getOwner()) || last.getOperandNumber() < repeat.getNumCarried())
+    // A layer's gradient that is scattered once it is complete: of all layers at once. Over other
+    // axes, those of a split sequence, it may be scattered or reduced besides.
+    if (isa<ReduceScatterOp>(user)) {
+      Sunk sunk{0, reduction, {}};
+      OpOperand *next = &use;
+      while (auto scatter = dyn_cast<ReduceScatterOp>(next->getOwner())) {
+        if (scatter.getReduction() != Reduction::Sum || !scatter.getResult().hasOneUse())
+          return refuse(reduction);
+        sunk.scatters.push_back(scatter);
+        next = &*scatter.getResult().use_begin();
+      }
+      // What is summed behind is so before it is scattered.
+      if (auto again = dyn_cast<AllReduceOp>(next->getOwner());
+          again && again.getReduction() == Reduction::Sum && !isOver(again)) {
+        OpBuilder b(reduction);
+        Value both = reduceLike(b, again, reduction.getOperand(),
+                                unite(reduction.getAxes(), again.getAxes()));
+        use.set(both);
+        again.replaceAllUsesWith(again.getOperand());
+        again.erase();
+        reduction.erase();
+        reduction = both.getDefiningOp<AllReduceOp>();
+        continue;
+      }
+      if (!isa<YieldOp>(next->getOwner()) || next->getOperandNumber() < repeat.getNumCarried())
         return refuse(reduction);
-      last.set(reduction.getOperand());
-      out.push_back({last.getOperandNumber(), reduction, scatter});
+      next->set(reduction.getOperand());
+      sunk.result = next->getOperandNumber();
+      out.push_back(sunk);
       return success();
     }
     // What is added up from layer to layer.
