@@ -221,6 +221,13 @@ struct PlanRecompute {
   SourceRange layersRange;
 };
 
+/// `precision bf16 master f32 reduce f32`
+struct PlanPrecision {
+  SourceRange range;
+  Name compute;
+  Name master, reduce; ///< empty: not given
+};
+
 struct Plan {
   SourceRange range;
   Name name;
@@ -232,6 +239,7 @@ struct Plan {
   std::vector<PlanZero> zeros;       ///< more than one is an error
   std::vector<PlanAccumulate> accumulates;
   std::vector<PlanRecompute> recomputes; ///< more than one is an error
+  std::vector<PlanPrecision> precisions;
 };
 
 struct File {

@@ -341,6 +341,10 @@ public:
     for (const PlanRecompute &r : p.recomputes)
       out += "  recompute " + r.policy.text +
              (r.layers ? "(" + std::to_string(*r.layers) + ")" : "") + "\n";
+    for (const PlanPrecision &precision : p.precisions)
+      out += "  precision " + precision.compute.text +
+             (precision.master.text.empty() ? "" : " master " + precision.master.text) +
+             (precision.reduce.text.empty() ? "" : " reduce " + precision.reduce.text) + "\n";
     for (const PlanPin &pin : p.pins) {
       out += "  at " + pin.path + ": ";
       rule(pin.rule);

@@ -252,6 +252,13 @@ struct Zero {
   bool offloadsOptimizer = false; ///< its state and step are the host's
 };
 
+/// Mixed precision: params and the optimizer stay f32.
+struct Precision {
+  DType compute = DType::BF16; ///< bf16 or f16: of activations and of what products read
+  DType reduce = DType::F32;   ///< f32 or `compute`: of sums over ranks
+  bool operator==(const Precision &) const = default;
+};
+
 struct Plan {
   std::string name;
   std::vector<MeshAxisDecl> axes;
@@ -262,6 +269,7 @@ struct Plan {
   int64_t accumulate = 1; ///< micro-batches into which a training step cuts its batch
   std::string accumulateDim = "batch";
   std::string recompute = "selective"; ///< or "none", "full", "every(4)"
+  std::optional<Precision> precision;
   SourceRange range;
 };
 

@@ -95,6 +95,11 @@ public:
                      (hint.empty() ? "" : "; " + hint)};
       }
     mlir::OwningOpRef<mlir::ModuleOp> module = mlir::ModuleOp::create(b, location(program.range));
+    if (options.precision) {
+      (*module)->setAttr(kPrecisionAttr,
+                         mlir::TypeAttr::get(elementType(options.precision->compute)));
+      (*module)->setAttr(kReduceAttr, mlir::TypeAttr::get(elementType(options.precision->reduce)));
+    }
     if (!options.plan.empty()) {
       plan = program.plan(options.plan);
       if (!plan)

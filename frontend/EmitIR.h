@@ -21,6 +21,8 @@ struct EmitOptions {
   std::string plan;
   /// F64: every f32 becomes f64 (`--dtype f64`). Random numbers stay the same.
   DType dtype = DType::F32;
+  /// Mixed precision, for the pass cleave-lower-precision; not with F64.
+  std::optional<checked::Precision> precision;
   /// Dropout is active; otherwise its ops are left out.
   bool train = false;
 };

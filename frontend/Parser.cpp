@@ -498,11 +498,11 @@ private:
   }
 
   bool directive(Plan &p) {
-    static const std::vector<std::string> later = {"precision", "pipeline", "auto",     "bucket",
-                                                   "prefetch",  "offload",  "schedule", "ring"};
+    static const std::vector<std::string> later = {"pipeline", "auto",     "bucket", "prefetch",
+                                                   "offload",  "schedule", "ring"};
     static const std::string settings =
-        "a plan has `shard ... by ...`, `accumulate N`, `recompute ...`, `overlap ...`, "
-        "`zero ...` and `at ...: ...`";
+        "a plan has `shard ... by ...`, `accumulate N`, `recompute ...`, "
+        "`precision ...`, `overlap ...`, `zero ...` and `at ...: ...`";
     if (current().is("shard")) {
       PlanRule rule;
       if (!planRule(rule))
@@ -520,6 +520,8 @@ private:
       return accumulate(p);
     if (current().is("recompute"))
       return recompute(p);
+    if (current().is("precision"))
+      return precision(p);
     if (current().is("replicate"))
       return fail("a setting",
                   "what no rule shards is replicated; to pin a value write `at NAME: replicate`");
@@ -529,7 +531,8 @@ private:
           current().range, quoted(word) + " is not available in this version of Cleave", settings);
       return false;
     }
-    std::vector<std::string> known = {"shard", "at", "overlap", "zero", "accumulate", "recompute"};
+    std::vector<std::string> known = {"shard",      "at",        "overlap",  "zero",
+                                      "accumulate", "recompute", "precision"};
     known.insert(known.end(), later.begin(), later.end());
     std::string near = nearest(word, known);
     diagnostics.readableError(current().range, "a plan has no setting " + quoted(word),
@@ -609,6 +612,21 @@ private:
         return false;
     }
     p.recomputes.push_back(std::move(r));
+    return endOfStatement();
+  }
+
+  bool precision(Plan &p) {
+    PlanPrecision precision;
+    precision.range = current().range;
+    advance();
+    const std::string form = "as in `precision bf16 master f32 reduce f32`";
+    if (!name(precision.compute, "the type of activations and of what products read, " + form) ||
+        (accept("master") &&
+         !name(precision.master, "the type of params as they learn, " + form)) ||
+        (accept("reduce") && !name(precision.reduce, "the type in which ranks add, " + form)))
+      return false;
+    precision.range = join(precision.range, previousRange());
+    p.precisions.push_back(std::move(precision));
     return endOfStatement();
   }
 

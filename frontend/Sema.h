@@ -85,6 +85,9 @@ struct Build {
   std::optional<ValueId> discardFrom;
 };
 
+/// "did you mean `f16`?" for a word that is no element type, among those that may stand there.
+std::string elementHint(const std::string &word, const std::vector<std::string> &known);
+
 class Checker {
 public:
   Checker(CheckedProgram &program, const CheckOptions &options, Diagnostics &diagnostics)
@@ -137,6 +140,7 @@ private:
   /// The dim's atoms; reports an unknown name.
   void accumulate(const ast::Plan &p, Plan &out);
   void recompute(const ast::Plan &p, Plan &out);
+  void precision(const ast::Plan &p, Plan &out);
   std::optional<std::vector<std::string>> dimAtoms(const ast::Name &name, const Instance &context);
   std::optional<std::vector<std::string>> dimAtoms(const ast::Expr &e, const Instance &context);
   std::optional<TensorType> type(const ast::Type &type, const Instance &context);

@@ -482,21 +482,26 @@ bool Checker::checkSize(const TensorType &type, SourceRange range) {
   return true;
 }
 
+std::string elementHint(const std::string &word, const std::vector<std::string> &known) {
+  static const std::map<std::string, const char *> elsewhere = {
+      {"float", "f32"}, {"float32", "f32"}, {"fp32", "f32"},      {"double", "f64"},
+      {"fp64", "f64"},  {"float64", "f64"}, {"half", "f16"},      {"float16", "f16"},
+      {"fp16", "f16"},  {"bfloat", "bf16"}, {"bfloat16", "bf16"}, {"int", "i32"},
+      {"int32", "i32"}, {"long", "i64"},    {"int64", "i64"},     {"bool", "i1"}};
+  auto other = elsewhere.find(word);
+  if (other != elsewhere.end() &&
+      std::find(known.begin(), known.end(), other->second) != known.end())
+    return "did you mean " + quoted(other->second) + "?";
+  return meantHint(word, known);
+}
+
 std::optional<TensorType> Checker::type(const ast::Type &type, const Instance &context) {
   TensorType out;
   if (!type.element.empty()) {
     std::optional<DType> element = parseDType(type.element);
     if (!element) {
-      static const std::map<std::string, const char *> elsewhere = {
-          {"float", "f32"}, {"float32", "f32"}, {"double", "f64"},    {"float64", "f64"},
-          {"half", "f16"},  {"float16", "f16"}, {"bfloat16", "bf16"}, {"bfloat", "bf16"},
-          {"int", "i32"},   {"int32", "i32"},   {"long", "i64"},      {"int64", "i64"},
-          {"bool", "i1"}};
-      auto other = elsewhere.find(type.element);
       std::string hint =
-          other != elsewhere.end()
-              ? "did you mean " + quoted(other->second) + "?"
-              : meantHint(type.element, {"f32", "f64", "bf16", "f16", "i1", "i32", "i64"});
+          elementHint(type.element, {"f32", "f64", "bf16", "f16", "i1", "i32", "i64"});
       if (!type.hasDims && dimIndex.count(type.element))
         hint = "dims stand in brackets: `[" + type.element + "]`";
       diagnostics.error(type.elementRange, "no element type is called " + quoted(type.element),

@@ -260,6 +260,46 @@ void Checker::recompute(const ast::Plan &p, Plan &out) {
   }
 }
 
+void Checker::precision(const ast::Plan &p, Plan &out) {
+  for (const ast::PlanPrecision &precision : p.precisions) {
+    if (&precision != &p.precisions.front()) {
+      diagnostics.error(precision.range, "`precision` stands twice")
+          .notes.push_back({p.precisions.front().range, "the first is here"});
+      continue;
+    }
+    auto oneOf = [&](const ast::Name &word, const std::vector<std::string> &words,
+                     const std::string &fault, const std::string &hint) {
+      if (std::find(words.begin(), words.end(), word.text) != words.end())
+        return true;
+      if (parseDType(word.text))
+        diagnostics.error(word.range, fault, hint);
+      else
+        diagnostics.error(word.range, "no element type is called " + quoted(word.text),
+                          elementHint(word.text, words));
+      return false;
+    };
+    const std::string &compute = precision.compute.text;
+    std::string shown = printable(compute);
+    if (!oneOf(precision.compute, {"bf16", "f16"},
+               "activations are not computed in " + quoted(compute) + " by `precision`",
+               compute == "f32" ? "without the sentence everything is f32"
+                                : "`bf16` or `f16`; everything in double is `--dtype f64`"))
+      continue;
+    if (!precision.master.text.empty())
+      oneOf(precision.master, {"f32"}, "params do not learn in " + quoted(precision.master.text),
+            "an update is often less than the last bit of a short param: `master f32`");
+    Precision made;
+    made.compute = *parseDType(compute);
+    if (!precision.reduce.text.empty() &&
+        oneOf(precision.reduce, {"f32", compute},
+              "ranks do not add in " + quoted(precision.reduce.text) + " under `precision " +
+                  shown + "`",
+              "`reduce f32`, or `reduce " + shown + "`, which moves half the bytes"))
+      made.reduce = *parseDType(precision.reduce.text);
+    out.precision = made;
+  }
+}
+
 void Checker::plan(const ast::Plan &p) {
   Plan out;
   size_t before = diagnostics.size();
@@ -282,6 +322,7 @@ void Checker::plan(const ast::Plan &p) {
   }
   accumulate(p, out);
   recompute(p, out);
+  precision(p, out);
   std::set<std::string> used;
   // The same dim may not get the same axis twice.
   std::map<std::pair<std::string, std::string>, SourceRange> given;

@@ -37,4 +37,18 @@ def ExpandableOpInterface : OpInterface<"ExpandableOpInterface"> {
   ];
 }
 
+def ProductOpInterface : OpInterface<"ProductOpInterface"> {
+  let cppNamespace = "::cleave";
+  let description = [{
+    An op that multiplies and adds up. Its factors may be bf16 or f16: their products are then
+    exact and added in f32.
+  }];
+  let methods = [
+    InterfaceMethod<"How many of the operands, from the first on, are factors.",
+                    "unsigned", "getNumFactors">,
+    InterfaceMethod<"Whether the first result has the factors' type, rather than that of the sums.",
+                    "bool", "roundsResult">
+  ];
+}
+
 #endif // CLEAVE_INTERFACES

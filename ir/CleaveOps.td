@@ -20,6 +20,8 @@ class Cleave_TensorOp<string mnemonic, list<Trait> traits = []>
         DeclareOpInterfaceMethods<ShardableOpInterface, ["getShardingRule"]>])>;
 
 def ElementwiseTrait : NativeOpTrait<"Elementwise"> { let cppNamespace = "::cleave"; }
+/// The result's elements are the operands', in other places: the type does not matter.
+def MovesElementsTrait : NativeOpTrait<"MovesElements"> { let cppNamespace = "::cleave"; }
 /// An element of the result depends on its position in the global tensor: when
 /// its dim is split, the op takes offsets.
 def Offsets : Variadic<Index>;
@@ -68,8 +70,8 @@ def Cleave_RandomOp : Cleave_TensorOp<"random"> {
 // the result's, in any order.
 //===----------------------------------------------------------------------===//
 
-class Cleave_UnaryOp<string mnemonic, string text>
-    : Cleave_TensorOp<mnemonic, [ElementwiseTrait]> {
+class Cleave_UnaryOp<string mnemonic, string text, list<Trait> traits = []>
+    : Cleave_TensorOp<mnemonic, !listconcat(traits, [ElementwiseTrait])> {
   let summary = text;
   let arguments = (ins Cleave_TensorType:$operand);
   let results = (outs Cleave_TensorType:$result);
@@ -108,10 +110,28 @@ def Cleave_SigmoidOp : Cleave_UnaryOp<"sigmoid", "1 / (1 + e^-x), accurate for n
 def Cleave_ErfOp : Cleave_UnaryOp<"erf", "error function">;
 def Cleave_SinOp : Cleave_UnaryOp<"sin", "sine">;
 def Cleave_CosOp : Cleave_UnaryOp<"cos", "cosine">;
-def Cleave_CastOp : Cleave_UnaryOp<"cast", "another element type; floats round to nearest even">;
-def Cleave_BroadcastOp : Cleave_UnaryOp<"broadcast", "the same numbers along more dims, or dims in another order">;
-def Cleave_StopGradientOp : Cleave_UnaryOp<"stop_gradient", "x, whose gradient is zero">;
-def Cleave_BarrierOp : Cleave_UnaryOp<"barrier", "x, which no pass may merge with another x (recompute)">;
+def Cleave_CastOp : Cleave_TensorOp<"cast", [ElementwiseTrait]> {
+  let summary = "another element type; floats round to nearest even";
+  let description = [{
+    `partial`: a sum over ranks that is still pending may be rounded in its parts, and then
+    moves as few bytes. `wide_gradient`: the gradient does not stop in the result's type, but
+    comes to the operand as wide as it was added up (a param that is read in bf16).
+  }];
+  let arguments = (ins Cleave_TensorType:$operand, UnitAttr:$partial, UnitAttr:$wide_gradient);
+  let results = (outs Cleave_TensorType:$result);
+  let assemblyFormat = [{
+    $operand (`partial` $partial^)? (`wide_gradient` $wide_gradient^)? attr-dict
+    `:` type($operand) `->` type($result)
+  }];
+  let builders = [OpBuilder<(ins "::mlir::Type":$result, "::mlir::Value":$operand), [{
+    build($_builder, $_state, result, operand, /*partial=*/false, /*wide_gradient=*/false);
+  }]>];
+  let hasVerifier = 1;
+  let extraClassDefinition = "::llvm::LogicalResult $cppClass::verify() { return ::cleave::verifyElementwise(*this); }";
+}
+def Cleave_BroadcastOp : Cleave_UnaryOp<"broadcast", "the same numbers along more dims, or dims in another order", [MovesElementsTrait]>;
+def Cleave_StopGradientOp : Cleave_UnaryOp<"stop_gradient", "x, whose gradient is zero", [MovesElementsTrait]>;
+def Cleave_BarrierOp : Cleave_UnaryOp<"barrier", "x, which no pass may merge with another x (recompute)", [MovesElementsTrait]>;
 
 def Cleave_CompareOp : Cleave_TensorOp<"compare", [ElementwiseTrait]> {
   let summary = "i1: whether the predicate holds (false for NaN, but `ne`).";
@@ -127,7 +147,7 @@ def Cleave_SelectOp : Cleave_TensorOp<"select", [ElementwiseTrait]> {
   let assemblyFormat = "$condition `,` $on_true `,` $on_false attr-dict `:` functional-type(operands, $result)";
   let hasVerifier = 1;
 }
-def Cleave_RenameOp : Cleave_TensorOp<"rename", [ElementwiseTrait]> {
+def Cleave_RenameOp : Cleave_TensorOp<"rename", [ElementwiseTrait, MovesElementsTrait]> {
   let summary = "The same tensor whose dims have other names (by position).";
   let arguments = (ins Cleave_TensorType:$operand);
   let results = (outs Cleave_TensorType:$result);
@@ -146,9 +166,12 @@ def Cleave_ReduceOp : Cleave_TensorOp<"reduce"> {
   let assemblyFormat = "`` $reduction $operand `over` $dims attr-dict `:` type($operand) `->` type($result)";
   let hasVerifier = 1;
 }
-def Cleave_ContractOp : Cleave_TensorOp<"contract"> {
+def Cleave_ContractOp : Cleave_TensorOp<"contract", [ProductOpInterface]> {
   let summary = "Sum over the names that both sides share and the result lacks, of their product.";
-  let description = "Names that both sides share and the result has are batched.";
+  let description = [{
+    Names that both sides share and the result has are batched. Sides of bf16 or f16 may
+    give f32: what is added up, not rounded.
+  }];
   let arguments = (ins Cleave_TensorType:$lhs, Cleave_TensorType:$rhs);
   let results = (outs Cleave_TensorType:$result);
   let assemblyFormat = "$lhs `,` $rhs attr-dict `:` functional-type(operands, $result)";
@@ -156,9 +179,11 @@ def Cleave_ContractOp : Cleave_TensorOp<"contract"> {
   let extraClassDeclaration = [{
     /// The names that are summed, in the order of lhs.
     ::llvm::SmallVector<::llvm::StringRef> getContracted();
+    unsigned getNumFactors() { return 2; }
+    bool roundsResult() { return false; }
   }];
 }
-def Cleave_GatherOp : Cleave_TensorOp<"gather"> {
+def Cleave_GatherOp : Cleave_TensorOp<"gather", [MovesElementsTrait]> {
   let summary = "Rows of a table by i32 ids along `dim`; ids outside the table's part give zeros.";
   let description = "An offset operand (global index of the table's first row) is subtracted from the ids.";
   let arguments = (ins Cleave_TensorType:$table, Cleave_TensorType:$ids, StrAttr:$dim, Offsets:$offsets);
@@ -174,14 +199,14 @@ def Cleave_ScatterAddOp : Cleave_TensorOp<"scatter_add"> {
   let assemblyFormat = "$updates `[` $dim `=` $ids `]` (`offset` `(` $offsets^ `)`)? attr-dict `:` functional-type(operands, $result)";
   let hasVerifier = 1;
 }
-def Cleave_SliceOp : Cleave_TensorOp<"slice", [ElementwiseTrait]> {
+def Cleave_SliceOp : Cleave_TensorOp<"slice", [ElementwiseTrait, MovesElementsTrait]> {
   let summary = "Every `stride`-th element along one dim, from `start`; the dim may get a new name.";
   let arguments = (ins Cleave_TensorType:$operand, StrAttr:$dim, I64Attr:$start, DefaultValuedAttr<I64Attr, "1">:$stride);
   let results = (outs Cleave_TensorType:$result);
   let assemblyFormat = "$operand `[` $dim `from` $start `]` attr-dict `:` type($operand) `->` type($result)";
   let hasVerifier = 1;
 }
-def Cleave_PadOp : Cleave_TensorOp<"pad", [ElementwiseTrait]> {
+def Cleave_PadOp : Cleave_TensorOp<"pad", [ElementwiseTrait, MovesElementsTrait]> {
   let summary = "The gradient of slice: zeros, but the operand's elements at start + i * stride.";
   let description = "`dim` is the name in the operand.";
   let arguments = (ins Cleave_TensorType:$operand, StrAttr:$dim, I64Attr:$start, DefaultValuedAttr<I64Attr, "1">:$stride);
@@ -194,8 +219,8 @@ def Cleave_PadOp : Cleave_TensorOp<"pad", [ElementwiseTrait]> {
 // Composites
 //===----------------------------------------------------------------------===//
 
-class Cleave_CompositeOp<string mnemonic>
-    : Cleave_TensorOp<mnemonic, [DeclareOpInterfaceMethods<ExpandableOpInterface, ["expand"]>]> {
+class Cleave_CompositeOp<string mnemonic, list<Trait> traits = []>
+    : Cleave_TensorOp<mnemonic, !listconcat(traits, [DeclareOpInterfaceMethods<ExpandableOpInterface, ["expand"]>])> {
   let hasVerifier = 1;
 }
 def Cleave_LayerNormOp : Cleave_CompositeOp<"layer_norm"> {
@@ -254,7 +279,7 @@ def Cleave_RopeOp : Cleave_CompositeOp<"rope"> {
   let results = (outs Cleave_TensorType:$result);
   let assemblyFormat = "$x `,` $positions `along` $dim attr-dict `:` functional-type(operands, $result)";
 }
-def Cleave_ConcatOp : Cleave_CompositeOp<"concat"> {
+def Cleave_ConcatOp : Cleave_CompositeOp<"concat", [MovesElementsTrait]> {
   let summary = "The operands one after the other along a dim; `dims` is its name in each.";
   let arguments = (ins Variadic<Cleave_TensorType>:$inputs, StrArrayAttr:$dims, StrAttr:$result_dim);
   let results = (outs Cleave_TensorType:$result);
@@ -288,7 +313,7 @@ class Cleave_AttentionLikeOp<string mnemonic, list<Trait> traits = []>
                       StrAttr:$path, I64Attr:$site, DefaultValuedAttr<DenseI64ArrayAttr, "{}">:$global_sizes);
   let hasVerifier = 1;
 }
-def Cleave_AttentionOp : Cleave_AttentionLikeOp<"attention", [
+def Cleave_AttentionOp : Cleave_AttentionLikeOp<"attention", [ProductOpInterface,
     DeclareOpInterfaceMethods<ExpandableOpInterface, ["expand", "hasKernel"]>]> {
   let summary = "softmax(scale * q k + bias, masked) v, and the log of the sum of exponentials.";
   let description = [{
@@ -300,7 +325,8 @@ def Cleave_AttentionOp : Cleave_AttentionLikeOp<"attention", [
     is 0, and so is its lse. seed, step, layer: only with dropout (rate > 0), whose numbers
     are those of `cleave.random` over q's dims without depth and query, then query, then key,
     of `global_sizes`. Offsets: of the query dim; with dropout of all dims of the scores but the keys.
-    Results: [q's dims, value depth last] and lse [q's dims without depth].
+    Results: [q's dims, value depth last] and lse [q's dims without depth]. q, k, v and the first
+    result have one type; lse of bf16 or f16 is f32.
   }];
   let arguments = !con(tensors, settings);
   let results = (outs Cleave_TensorType:$result, Cleave_TensorType:$lse);
@@ -308,13 +334,18 @@ def Cleave_AttentionOp : Cleave_AttentionLikeOp<"attention", [
     $query `,` $key `,` $value (`mask` $mask^)? (`bias` $bias^)? (`random` `(` $random^ `)`)?
     (`offset` `(` $offsets^ `)`)? attr-dict `:` functional-type(operands, results)
   }];
+  let extraClassDeclaration = [{
+    unsigned getNumFactors() { return 3; }
+    bool roundsResult() { return true; }
+  }];
 }
 def Cleave_AttentionGradOp : Cleave_AttentionLikeOp<"attention_grad"> {
   let summary = "The gradients of attention with respect to q, k and v.";
   let description = [{
     output, lse: attention's results; gradient, lse_gradient: of these. The scores are
     computed again, block by block (arXiv 2205.14135, section 3.1 and algorithm 4). The gradients of
-    k and v are sums over the queries and the group: split, they are partial sums.
+    k and v are sums over the queries and the group: split, they are partial sums. Of bf16 or
+    f16 they are f32: what is added up, not rounded.
   }];
   let arguments = !con(tensors, (ins Cleave_TensorType:$output, Cleave_TensorType:$lse,
                                      Cleave_TensorType:$gradient,
@@ -424,7 +455,7 @@ def Cleave_JoinDimsOp : Cleave_TensorOp<"join_dims"> {
   let hasVerifier = 1;
   let assemblyFormat = "$operand attr-dict `:` type($operand) `->` type($result)";
 }
-def Cleave_PinOp : Cleave_TensorOp<"pin", [ElementwiseTrait]> {
+def Cleave_PinOp : Cleave_TensorOp<"pin", [ElementwiseTrait, MovesElementsTrait]> {
   let summary = "x, a named value whose sharding the plan fixes: `at NAME: ...`.";
   let description = "`rules` replaces the plan's; an empty list replicates. `axes`: the axes that the pin speaks of.";
   let arguments = (ins Cleave_TensorType:$operand, StrAttr:$name, ArrayAttr:$rules, StrArrayAttr:$axes);

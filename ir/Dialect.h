@@ -34,6 +34,10 @@ namespace cleave {
 template <typename ConcreteType>
 class Elementwise : public mlir::OpTrait::TraitBase<ConcreteType, Elementwise> {};
 
+/// The result's elements are the operands', in other places.
+template <typename ConcreteType>
+class MovesElements : public mlir::OpTrait::TraitBase<ConcreteType, MovesElements> {};
+
 /// Operand dims must be dims of the result, with equal sizes, and the result's
 /// dims must all come from an operand (except for broadcast).
 llvm::LogicalResult verifyElementwise(mlir::Operation *op);
@@ -45,6 +49,9 @@ uint32_t siteHash(llvm::StringRef path);
 inline constexpr llvm::StringLiteral kMeshAttr = "cleave.mesh"; // module: MeshAttr
 inline constexpr llvm::StringLiteral kPlanAttr = "cleave.plan"; // module: array of ShardRuleAttr
 inline constexpr llvm::StringLiteral kZeroAttr = "cleave.zero"; // module: ZeroAttr
+inline constexpr llvm::StringLiteral kPrecisionAttr =
+    "cleave.precision";                                             // module: type of activations
+inline constexpr llvm::StringLiteral kReduceAttr = "cleave.reduce"; // module: type of sums of ranks
 inline constexpr llvm::StringLiteral kPlanName = "cleave.plan_name"; // module: string
 inline constexpr llvm::StringLiteral kName = "cleave.name"; // argument, result: dotted path
 inline constexpr llvm::StringLiteral kRole = "cleave.role"; // argument: param state input scalar
@@ -83,6 +90,12 @@ namespace cleave {
 inline NamedTensorType tensorOf(mlir::Value value) {
   return llvm::cast<NamedTensorType>(value.getType());
 }
+/// bf16 or f16.
+inline bool isShortFloat(mlir::Type element) { return element.isBF16() || element.isF16(); }
+/// The type in which sums of the element type are taken: f32 for bf16 and f16, else itself.
+mlir::Type accumulatorOf(mlir::Type element);
+/// Whether both are floats, and every number of `narrow` is one of `wide`.
+bool holds(mlir::Type wide, mlir::Type narrow);
 inline bool isElementwise(mlir::Operation *op) { return op->hasTrait<Elementwise>(); }
 
 /// An error that is the user's fault, not ours: see isUserError.
@@ -107,6 +120,7 @@ template <typename Op> mlir::Value unary(mlir::OpBuilder &b, mlir::Location loc,
 }
 mlir::Value reduce(mlir::OpBuilder &b, mlir::Location loc, Reduction kind, mlir::Value x,
                    llvm::ArrayRef<llvm::StringRef> dims);
+/// x itself where it has the type, or what x was cast from where nothing was lost.
 mlir::Value cast(mlir::OpBuilder &b, mlir::Location loc, mlir::Value x, mlir::Type elementType);
 mlir::Value compare(mlir::OpBuilder &b, mlir::Location loc, Predicate p, mlir::Value x,
                     mlir::Value y);

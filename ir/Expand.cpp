@@ -225,15 +225,15 @@ bool AttentionOp::hasKernel() {
   constexpr int64_t longestRow = 512; // on a thread's stack
   NamedTensorType q = tensorOf(getQuery()), v = tensorOf(getValue());
   Type element = q.getElementType();
-  return (element.isF32() || element.isF64()) && q.sizeOf(getDepthDim()) <= longestRow &&
-         v.sizeOf(getValueDim()) <= longestRow;
+  return (element.isF32() || element.isF64() || isShortFloat(element)) &&
+         q.sizeOf(getDepthDim()) <= longestRow && v.sizeOf(getValueDim()) <= longestRow;
 }
 
 SmallVector<Value> AttentionOp::expand(OpBuilder &b) {
   Math m{b, getLoc()};
   Location loc = getLoc();
   NamedTensorType q = tensorOf(getQuery()), k = tensorOf(getKey());
-  Type element = q.getElementType();
+  Type element = accumulatorOf(q.getElementType());
   StringRef queryDim = getQueryDim(), keyDim = getKeyDim();
   int64_t queries = q.sizeOf(queryDim), keys = k.sizeOf(keyDim);
   // Scores: q's dims without depth, query before key, last.
@@ -251,7 +251,7 @@ SmallVector<Value> AttentionOp::expand(OpBuilder &b) {
   Value s = m.scale(ContractOp::create(b, loc, scoreType, getQuery(), getKey()),
                     getScale().convertToDouble());
   if (getBias())
-    s = m.inOrder(m.add(s, getBias()), scoreType);
+    s = m.inOrder(m.add(s, cleave::cast(b, loc, getBias(), element)), scoreType);
   Value seen;
   if (getMask())
     seen = getMask();
@@ -286,7 +286,10 @@ SmallVector<Value> AttentionOp::expand(OpBuilder &b) {
   if (!getRandom().empty())
     p = buildDropout(m, p, getRandom(), getRate().convertToDouble(), getPathAttr(), getSite());
   NamedTensorType resultType = llvm::cast<NamedTensorType>(getResult().getType());
-  Value y = ContractOp::create(b, loc, resultType.withSharding({}), p, getValue());
+  NamedTensorType sums = resultType.withSharding({}).withElementType(element);
+  p = cleave::cast(b, loc, p, resultType.getElementType());
+  Value y = ContractOp::create(b, loc, sums, p, getValue());
+  y = cleave::cast(b, loc, y, resultType.getElementType());
   Value lse = m.inOrder(m.add(m.map<LogOp>(safe), top),
                         llvm::cast<NamedTensorType>(getLse().getType()).withSharding({}));
   return {y, lse};

@@ -55,9 +55,26 @@ Value cleave::reduce(OpBuilder &b, Location loc, Reduction kind, Value x,
   return ReduceOp::create(b, loc, tensorOf(x).withoutDims(dims), kind, x, b.getStrArrayAttr(dims));
 }
 
+Type cleave::accumulatorOf(Type element) {
+  return isShortFloat(element) ? Float32Type::get(element.getContext()) : element;
+}
+
+bool cleave::holds(Type wide, Type narrow) {
+  if (!isa<FloatType>(wide) || !isa<FloatType>(narrow))
+    return false;
+  return wide == narrow || wide.isF64() || (wide.isF32() && isShortFloat(narrow));
+}
+
 Value cleave::cast(OpBuilder &b, Location loc, Value x, Type elementType) {
-  if (tensorOf(x).getElementType() == elementType)
+  Type have = tensorOf(x).getElementType();
+  if (have == elementType)
     return x;
+  if (auto from = x.getDefiningOp<CastOp>()) {
+    NamedTensorType before = tensorOf(from.getOperand());
+    if (before.getElementType() == elementType && holds(have, elementType) &&
+        before.getNames() == tensorOf(x).getNames())
+      return from.getOperand();
+  }
   return CastOp::create(b, loc, tensorOf(x).withElementType(elementType), x);
 }
 
@@ -237,9 +254,12 @@ LogicalResult ContractOp::verify() {
       return emitOpError() << "dim '" << name.getValue() << "' has size " << have
                            << " in the operands and " << size << " in the result";
   }
-  if (lhs.getElementType() != rhs.getElementType() ||
-      lhs.getElementType() != getType().getElementType() || !lhs.isFloat())
+  Type element = lhs.getElementType(), sum = getType().getElementType();
+  if (element != rhs.getElementType() || !lhs.isFloat())
     return emitOpError() << "needs floats of one type";
+  if (sum != element && sum != accumulatorOf(element))
+    return emitOpError() << "of " << element << " gives " << element
+                         << (isShortFloat(element) ? " or f32" : "") << ", not " << sum;
   return success();
 }
 
@@ -394,6 +414,9 @@ template <typename Attention> static LogicalResult verifyAttention(Attention op)
     return op.emitOpError() << "the value lacks '" << keyDim << "' or '" << valueDim << "'";
   if (q.hasDim(keyDim) || k.hasDim(queryDim))
     return op.emitOpError() << "query and key length need names of their own";
+  if (k.getElementType() != q.getElementType() || v.getElementType() != q.getElementType())
+    return op.emitOpError() << "query, key and value are of one type, not of " << q.getElementType()
+                            << ", " << k.getElementType() << " and " << v.getElementType();
   for (StringAttr name : k.getNames())
     if (name != keyDim && !q.hasDim(name))
       return op.emitOpError() << "the key has the dim '" << name.getValue()

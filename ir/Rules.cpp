@@ -90,10 +90,9 @@ ShardingRule ErfOp::getShardingRule() { return elementwise(*this, {}, {{0}}); }
 ShardingRule SinOp::getShardingRule() { return elementwise(*this); }
 ShardingRule CosOp::getShardingRule() { return elementwise(*this); }
 ShardingRule CastOp::getShardingRule() {
-  // Rounding to fewer bits or to integers does not commute with a sum.
-  NamedTensorType from = tensorOf(getOperand()), to = getType();
-  bool widens = from.isFloat() && to.isFloat() && to.getElementBytes() >= from.getElementBytes();
-  if (widens)
+  // Rounding to fewer bits or to integers does not commute with a sum; `partial` says that it
+  // may be done to the parts.
+  if (holds(getType().getElementType(), tensorOf(getOperand()).getElementType()) || getPartial())
     return elementwise(*this, {{0}}, {{0}}, PaddingFlow::Same);
   return elementwise(*this, {}, {}, PaddingFlow::Same);
 }

@@ -18,6 +18,7 @@
 #include "passes/sharding/Sharding.h"
 #include "passes/structure/Accumulate.h"
 #include "passes/structure/GroupLayers.h"
+#include "passes/structure/HoistCasts.h"
 #include "passes/structure/Tap.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -166,6 +167,11 @@ private:
            : plan()                   ? plan()->recompute
                                       : "selective";
   }
+  std::optional<checked::Precision> precision() const {
+    auto own = options.precision ? options.precision : plan() ? plan()->precision : std::nullopt;
+    bool none = options.dtype == DType::F64 || !own || own->compute == DType::F32;
+    return none ? std::nullopt : own;
+  }
   std::string accumulateDim() const { return plan() ? plan()->accumulateDim : "batch"; }
   void listFusion(Block &block, const FusionPlan &plan);
   Status compileEntry(const EntryPoint &entry);
@@ -234,6 +240,7 @@ Status Pipeline::compileEntry(const EntryPoint &entry) {
   emit.functions = {entry.function};
   emit.dtype = options.dtype;
   emit.train = entry.training;
+  emit.precision = precision();
   emit.plan = options.plan == "none" ? "" : options.plan;
   auto start = std::chrono::steady_clock::now();
   Result<OwningOpRef<ModuleOp>> emitted = emitIR(program, emit, context);
@@ -252,6 +259,11 @@ Status Pipeline::compileEntry(const EntryPoint &entry) {
                                                                     : std::vector<std::string>());
   });
   CLEAVE_STAGE("differentiate", EmitStage::Grad, [&]() -> LogicalResult {
+    if (failed(lowerPrecision(*module)))
+      return failure();
+    bool paramsInShards = plan() && plan()->zero && plan()->zero->level == 3;
+    if ((microBatches() > 1 || paramsInShards) && failed(hoistParamCasts(*module)))
+      return failure();
     if (failed(expandComposites(*module)) || failed(simplify()))
       return failure();
     func::FuncOp kept = target;
@@ -279,11 +291,15 @@ Status Pipeline::compileEntry(const EntryPoint &entry) {
         o.decay = options.optimizer.decay;
         o.decayAll = options.optimizer.decayAll;
         o.clip = options.optimizer.clip;
+        o.lossScale = options.optimizer.lossScale;
+        o.lossScaleSteps = options.optimizer.lossScaleSteps;
         FailureOr<func::FuncOp> step = addOptimizer(kept, o);
         if (failed(step))
           return failure();
         kept = *step;
         name = "train_step";
+      } else if (failed(fixLossScale(kept))) {
+        return failure();
       }
     }
     keepOnly(kept, name);
@@ -369,6 +385,10 @@ Status Pipeline::finish() {
   }
   e.plan = options.plan.empty() ? "none" : options.plan;
   e.settings["dtype"] = std::string(name(options.dtype));
+  if (auto mixed = precision()) {
+    e.settings["precision"] = std::string(name(mixed->compute));
+    e.settings["reduce"] = std::string(name(mixed->reduce));
+  }
   for (const checked::Hyperparameter &h : program.hyperparameters)
     e.settings[h.name] = checked::toString(h.value);
   e.settings["optimizer"] = options.optimizer.kind;

@@ -17,6 +17,7 @@
 #include "runtime/executable/Executable.h"
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,7 +44,9 @@ struct OptimizerSettings {
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
   double decay = 0.01; ///< adamw, decoupled
   bool decayAll = false;
-  double clip = 0; ///< the largest global norm of the gradients; 0: any
+  double clip = 0;               ///< the largest global norm of the gradients; 0: any
+  double lossScale = 65536;      ///< under precision f16: the first
+  int64_t lossScaleSteps = 2000; ///< finite steps that double it
   std::vector<ParamGroup> groups;
 };
 
@@ -76,6 +79,8 @@ struct CompileOptions {
   /// What of a layer the backward pass computes again: "none", "selective", "full" or
   /// "every(N)"; empty: as the plan says.
   std::string recompute;
+  /// Mixed precision; without: as the plan says. `compute` F32: none. Under F64 there is none.
+  std::optional<checked::Precision> precision;
   bool fuse = true;             ///< off: one kernel for each op
   bool reuseMemory = true;      ///< off: no two values share memory
   bool overlap = true;          ///< off: no collective runs beside other work

@@ -21,6 +21,7 @@
 //===----------------------------------------------------------------------===//
 #include "passes/differentiate/Differentiate.h"
 #include "passes/Passes.h"
+#include "passes/differentiate/Activity.h"
 #include "runtime/core/NearMatch.h"
 
 #include "mlir/IR/IRMapping.h"
@@ -38,62 +39,12 @@ namespace cleave {
 
 namespace {
 
-/// Values that depend on a param through floats.
-class Activity {
-public:
-  void mark(Value v) { active.insert(v); }
-  bool operator()(Value v) const { return active.contains(v); }
-  void replace(Value from, Value to) {
-    if (active.erase(from))
-      active.insert(to);
-  }
-
-  void visit(Block &block) {
-    for (Operation &op : block)
-      visit(&op);
-  }
-
-private:
-  void visit(Operation *op) {
-    if (auto repeat = dyn_cast<RepeatOp>(op)) {
-      for (auto [slice, stack] : llvm::zip_equal(repeat.getSlices(), repeat.getStacked()))
-        markIf(slice, (*this)(stack));
-      // A carried value is active when it ever becomes so.
-      for (bool changed = true; changed;) {
-        changed = false;
-        for (auto [arg, init] : llvm::zip_equal(repeat.getCarried(), repeat.getInits()))
-          changed |= markIf(arg, (*this)(init));
-        visit(repeat.getBody().front());
-        YieldOp yield = repeat.getYield();
-        for (unsigned i = 0; i < repeat.getNumCarried(); ++i)
-          changed |= markIf(repeat.getCarried()[i], (*this)(yield.getOperand(i)));
-      }
-      for (auto [result, yielded] :
-           llvm::zip_equal(repeat.getResults(), repeat.getYield().getOperands()))
-        markIf(result, (*this)(yielded));
-      for (unsigned i = 0; i < repeat.getNumCarried(); ++i)
-        markIf(repeat.getResult(i), (*this)(repeat.getCarried()[i]));
-      return;
-    }
-    if (isa<StopGradientOp>(op) || llvm::none_of(op->getOperands(), *this))
-      return;
-    for (Value r : op->getResults())
-      markIf(r, true);
-  }
-
-  bool markIf(Value v, bool condition) {
-    auto type = dyn_cast<NamedTensorType>(v.getType());
-    return condition && type && type.isFloat() && active.insert(v).second;
-  }
-
-  llvm::DenseSet<Value> active;
-};
-
 /// Gradients of one block's values while its backward pass is built.
 class BlockGradients {
 public:
-  BlockGradients(OpBuilder &b, Activity &active, Recompute recompute)
-      : b(b), active(active), recompute(recompute) {}
+  /// `rounding`: the type in which sums over ranks may be rounded, or null.
+  BlockGradients(OpBuilder &b, Activity &active, Recompute recompute, Type rounding)
+      : b(b), active(active), recompute(recompute), rounding(rounding) {}
 
   void add(Location loc, Value v, Value g) {
     NamedTensorType type = tensorOf(v), have = tensorOf(g);
@@ -106,32 +57,63 @@ public:
     if (!sum.first)
       sum.first = g;
     else
-      sum.rest = sum.rest ? binary<AddOp>(b, loc, sum.rest, g) : g;
+      sum.rest = sum.rest ? wideSum(loc, sum.rest, g) : g;
   }
 
-  /// The gradient in the value's own type, or null when nothing reached it.
-  Value get(Value v) {
+  /// The gradient with the value's dims, as wide as it was added up; null when nothing
+  /// reached the value.
+  Value getWide(Value v) {
     auto it = gradients.find(v);
     if (it == gradients.end())
       return {};
     auto &[first, rest] = it->second;
     if (rest) {
-      first = binary<AddOp>(b, rest.getLoc(), first, rest);
+      first = wideSum(rest.getLoc(), first, rest);
       rest = {};
     }
     return broadcastTo(b, v.getLoc(), first, tensorOf(v));
+  }
+  /// The same in the value's own type.
+  Value get(Value v) {
+    Value g = getWide(v);
+    return g ? narrowed(g, tensorOf(v).getElementType()) : g;
   }
   Value getOrZero(Value v) {
     Value g = get(v);
     return g ? g : constant(b, v.getLoc(), tensorOf(v), 0);
   }
   bool has(Value v) const { return gradients.contains(v); }
+  /// The gradient of a param, or of a layer's slice of one (or of its copy in another type): as
+  /// wide as it was added up, or rounded where sums over ranks may be.
+  Value ofParam(Value param) {
+    NamedTensorType type = gradientTypeOf(tensorOf(param));
+    Value g = getWide(param);
+    return g ? narrowed(g, type.getElementType()) : constant(b, param.getLoc(), type, 0);
+  }
+  NamedTensorType gradientTypeOf(NamedTensorType param) const {
+    Type wide = accumulatorOf(param.getElementType());
+    bool inParts = rounding && wide.isF32() && param.getRank() > 0;
+    return param.withElementType(inParts ? rounding : wide);
+  }
 
   LogicalResult backward(Block &block);
 
 private:
   LogicalResult backward(Operation *op);
   LogicalResult backward(RepeatOp repeat);
+
+  /// Of two types the wider one: gradients of short floats are added up in f32.
+  Value wideSum(Location loc, Value x, Value y) {
+    Type a = tensorOf(x).getElementType(), c = tensorOf(y).getElementType();
+    Type wide = holds(a, c) ? a : c;
+    return binary<AddOp>(b, loc, cleave::cast(b, loc, x, wide), cleave::cast(b, loc, y, wide));
+  }
+  Value narrowed(Value g, Type element) {
+    Value made = cleave::cast(b, g.getLoc(), g, element);
+    if (auto op = made.getDefiningOp<CastOp>(); op && made != g && op.getOperand() == g)
+      op.setPartial(element == rounding);
+    return made;
+  }
 
   /// A gradient's contributions. The first, that of the last use, is added at the end: where the
   /// use is the residual connection around a block, those of the block meet before it, and if the
@@ -143,6 +125,7 @@ private:
   OpBuilder &b;
   Activity &active;
   Recompute recompute;
+  Type rounding;
   llvm::DenseMap<Value, Sum> gradients;
 };
 
@@ -183,7 +166,8 @@ private:
     return region && forward.getBody().isAncestor(region) && region == &forward.getBody();
   }
   bool isAnchor(Operation *op) const {
-    if (op->getNumOperands() == 0 || policy == Recompute::Full)
+    // A cast is cheaper than to read what it gives; its operand or its result is saved.
+    if (op->getNumOperands() == 0 || policy == Recompute::Full || isa<CastOp>(op))
       return false;
     bool cheap = (isElementwise(op) || isa<RandomOp>(op)) && op->getNumRegions() == 0;
     return policy == Recompute::None || !cheap;
@@ -213,6 +197,22 @@ private:
     recomputed.insert(op);
   }
 
+  static int64_t bytesOf(Value v) {
+    return tensorOf(v).getNumElements() * tensorOf(v).getElementBytes();
+  }
+  /// The one recomputed op that reads the value; null if there are others, or if the backward body
+  /// itself reads it.
+  Operation *onlyReader(Value v) const {
+    Operation *reader = nullptr;
+    for (Operation *op : v.getUsers())
+      if (recomputed.contains(op)) {
+        if (reader && reader != op)
+          return nullptr;
+        reader = op;
+      }
+    return needed.contains(v) ? nullptr : reader;
+  }
+
   /// Moves saved anchors forward along elementwise ops, see the file's head.
   void slide() {
     for (bool changed = true; changed;) {
@@ -220,24 +220,15 @@ private:
       for (Value anchor : saved) {
         if (isa<BlockArgument>(anchor) || direct.contains(anchor) || isScalarLike(anchor))
           continue;
-        Operation *user = nullptr;
-        bool single = true;
-        for (Operation *op : anchor.getUsers())
-          if (recomputed.contains(op)) {
-            single &= !user || user == op;
-            user = op;
-          }
-        // The backward body itself may read it, outside of the recomputed ops.
-        if (!user || !single || needed.contains(anchor))
-          continue;
-        Value result = user->getResult(0);
-        NamedTensorType from = tensorOf(anchor), to = tensorOf(result);
-        if (from.getNumElements() * from.getElementBytes() <
-            to.getNumElements() * to.getElementBytes())
+        // As far as it takes: what is widened for one op may be rounded again behind it.
+        Operation *last = onlyReader(anchor);
+        while (last && bytesOf(last->getResult(0)) > bytesOf(anchor))
+          last = onlyReader(last->getResult(0));
+        if (!last)
           continue;
         saved.remove(anchor);
-        saved.insert(result);
-        recomputed.remove(user);
+        saved.insert(last->getResult(0));
+        recomputed.remove(last);
         prune();
         changed = true;
         break;
@@ -292,8 +283,9 @@ LogicalResult BlockGradients::backward(Operation *op) {
   if (llvm::none_of(op->getResults(), [&](Value r) { return active(r) && has(r); }))
     return success();
   SmallVector<Value> results;
+  auto castOp = dyn_cast<CastOp>(op);
   for (Value r : op->getResults())
-    results.push_back(get(r));
+    results.push_back(castOp && castOp.getWideGradient() ? getWide(r) : get(r));
   Block *block = b.getInsertionBlock();
   Operation *next = b.getInsertionPoint() == block->end() ? nullptr : &*b.getInsertionPoint();
   Operation *last = next ? next->getPrevNode() : block->empty() ? nullptr : &block->back();
@@ -332,7 +324,9 @@ LogicalResult BlockGradients::backward(RepeatOp forward) {
   for (Value v : captured)
     if (active(v)) {
       outer.push_back(v);
-      inits.push_back(constant(b, v.getLoc(), tensorOf(v), 0));
+      NamedTensorType type = tensorOf(v);
+      inits.push_back(
+          constant(b, v.getLoc(), type.withElementType(accumulatorOf(type.getElementType())), 0));
     }
   // Gradients of stacked outputs come in slices.
   SmallVector<unsigned> outputs;
@@ -347,14 +341,15 @@ LogicalResult BlockGradients::backward(RepeatOp forward) {
   for (auto [i, slice] : llvm::enumerate(forward.getSlices()))
     if (active(slice)) {
       activeSlices.push_back(i);
-      sliceGradientTypes.push_back(forward.getStacked()[i].getType());
+      Type element = gradientTypeOf(tensorOf(slice)).getElementType();
+      sliceGradientTypes.push_back(tensorOf(forward.getStacked()[i]).withElementType(element));
     }
 
   auto reverse = RepeatOp::create(b, loc, forward.getDim(), forward.getCount(),
                                   !forward.getReverse(), inits, stacked, sliceGradientTypes);
   Block &back = reverse.getBody().front();
   OpBuilder inner = OpBuilder::atBlockEnd(&back);
-  BlockGradients gradients(inner, active, recompute);
+  BlockGradients gradients(inner, active, recompute, rounding);
   // One yielded value may be carried twice, or be an output too: these add up.
   for (auto [i, position] : llvm::enumerate(activeCarried))
     gradients.add(loc, yield.getOperand(position), back.getArgument(1 + i));
@@ -368,12 +363,12 @@ LogicalResult BlockGradients::backward(RepeatOp forward) {
     yielded.push_back(gradients.getOrZero(forward.getCarried()[position]));
   for (auto [i, v] : llvm::enumerate(outer)) {
     Value sum = back.getArgument(1 + activeCarried.size() + i);
-    if (Value g = gradients.get(v))
-      sum = binary<AddOp>(inner, loc, sum, g);
+    if (Value g = gradients.getWide(v))
+      sum = gradients.wideSum(loc, sum, g);
     yielded.push_back(sum);
   }
   for (unsigned i : activeSlices)
-    yielded.push_back(gradients.getOrZero(forward.getSlices()[i]));
+    yielded.push_back(gradients.ofParam(forward.getSlices()[i]));
   YieldOp::create(inner, loc, yielded);
 
   // A carried value that the body passes on unchanged is an argument of both.
@@ -507,9 +502,23 @@ FailureOr<func::FuncOp> cleave::differentiate(func::FuncOp function, Recompute r
   // A mark on the op itself: an address may be a new op's by the time that it is asked for.
   StringAttr ofForward = b.getStringAttr("forward"), ofBackward = b.getStringAttr("backward");
   body.walk([&](Operation *op) { op->setAttr(kPhase, ofForward); });
-  BlockGradients gradients(b, active, recompute);
+  Type rounding = roundingOfSums(module);
+  BlockGradients gradients(b, active, recompute, rounding);
   Value loss = ret.getOperand(0);
-  gradients.add(ret.getLoc(), loss, constant(b, ret.getLoc(), lossType, 1));
+  Value seed;
+  if (scalesLoss(module)) {
+    auto type = NamedTensorType::get(b.getContext(), b.getF32Type(), {}, {}, {});
+    if (failed(result.insertArgument(
+            result.getNumArguments(), type,
+            b.getDictionaryAttr({b.getNamedAttr(kName, b.getStringAttr(kLossScale)),
+                                 b.getNamedAttr(kRole, b.getStringAttr("scalar"))}),
+            ret.getLoc())))
+      return failure();
+    seed = cleave::cast(b, ret.getLoc(), body.getArguments().back(), lossType.getElementType());
+  } else {
+    seed = constant(b, ret.getLoc(), lossType, 1);
+  }
+  gradients.add(ret.getLoc(), loss, seed);
   if (failed(gradients.backward(body))) {
     result.erase();
     return failure();
@@ -521,7 +530,9 @@ FailureOr<func::FuncOp> cleave::differentiate(func::FuncOp function, Recompute r
     attrs.push_back(result.getResultAttrDict(i) ? result.getResultAttrDict(i)
                                                 : DictionaryAttr::get(b.getContext()));
   for (unsigned i : params) {
-    values.push_back(gradients.getOrZero(result.getArgument(i)));
+    Value own = gradients.ofParam(result.getArgument(i));
+    values.push_back(
+        cleave::cast(b, own.getLoc(), own, tensorOf(result.getArgument(i)).getElementType()));
     types.push_back(values.back().getType());
     StringAttr path = result.getArgAttrOfType<StringAttr>(i, kName);
     attrs.push_back(b.getDictionaryAttr({b.getNamedAttr(
@@ -545,6 +556,32 @@ FailureOr<func::FuncOp> cleave::differentiate(func::FuncOp function, Recompute r
       op->setAttr(kPhase, ofBackward);
   });
   return result;
+}
+
+LogicalResult cleave::fixLossScale(func::FuncOp gradients, double scale) {
+  unsigned last = gradients.getNumArguments();
+  auto name = last ? gradients.getArgAttrOfType<StringAttr>(last - 1, kName) : StringAttr();
+  if (!name || name.getValue() != kLossScale)
+    return success();
+  Block &body = gradients.getBody().front();
+  OpBuilder b = OpBuilder::atBlockBegin(&body);
+  BlockArgument argument = body.getArguments().back();
+  argument.replaceAllUsesWith(constant(b, argument.getLoc(), tensorOf(argument), scale));
+  Operation *ret = body.getTerminator();
+  b.setInsertionPoint(ret);
+  for (OpOperand &operand : ret->getOpOperands()) {
+    auto result = gradients.getResultAttrOfType<StringAttr>(operand.getOperandNumber(), kName);
+    if (!result || !result.getValue().starts_with("grad:"))
+      continue;
+    Value g = operand.get();
+    NamedTensorType number =
+        NamedTensorType::get(b.getContext(), tensorOf(g).getElementType(), {}, {}, {});
+    operand.set(binary<MulOp>(b, g.getLoc(), g, constant(b, g.getLoc(), number, 1 / scale)));
+    for (Operation *made : {operand.get().getDefiningOp(),
+                            operand.get().getDefiningOp()->getOperand(1).getDefiningOp()})
+      made->setAttr(kPhase, b.getStringAttr("backward"));
+  }
+  return gradients.eraseArgument(last - 1);
 }
 
 namespace {

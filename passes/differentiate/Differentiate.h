@@ -16,6 +16,17 @@
 
 namespace cleave {
 
+/// Mixed precision as the module's kPrecisionAttr and kReduceAttr say (Precision.cpp); before
+/// composites are expanded.
+llvm::LogicalResult lowerPrecision(mlir::ModuleOp module);
+/// Under f16 the loss is differentiated times a scale, lest small gradients become zero
+/// (arXiv 1710.03740, section 3.2).
+bool scalesLoss(mlir::ModuleOp module);
+/// The name of the scale: a scalar f32 argument of `<name>_grads`, a state of `train_step`.
+inline constexpr llvm::StringLiteral kLossScale = "loss_scale";
+/// The short float to which sums over ranks are rounded in their parts; null: they are not.
+mlir::Type roundingOfSums(mlir::ModuleOp module);
+
 /// Expands composites everywhere in the module, in place, but those that have a
 /// kernel and that the module's plan doesn't split where they need a dim whole.
 llvm::LogicalResult expandComposites(mlir::ModuleOp module);
@@ -38,9 +49,14 @@ std::optional<Recompute> recomputeNamed(llvm::StringRef name);
 /// d(first result)/d(param) for every param in order that is not marked as frozen,
 /// each of the param's type.
 /// The function must hold primitive ops and attention only and have a float scalar as its
-/// first result; else an error is emitted at the place.
+/// first result; else an error is emitted at the place. If the module scales the loss, a
+/// last argument, kLossScale, is a factor of all gradients.
 llvm::FailureOr<mlir::func::FuncOp> differentiate(mlir::func::FuncOp function,
                                                   Recompute recompute = Recompute::Selective);
+
+/// Makes the scale of a function that `differentiate` made this number, and takes it out of the
+/// gradients again; nothing to do where there is none.
+llvm::LogicalResult fixLossScale(mlir::func::FuncOp gradients, double scale = 1024);
 
 struct OptimizerOptions {
   std::string kind = "adamw"; ///< "adamw" or "sgd"
@@ -51,14 +67,19 @@ struct OptimizerOptions {
   /// Above 0: all gradients are multiplied by min(1, clip / (norm + 1e-6)), norm the square root
   /// of the sum of all their squares (arXiv 1211.5063; torch's clip_grad_norm_).
   double clip = 0;
+  /// Where the loss is scaled: the first scale, and how many finite steps in a row double it.
+  double lossScale = 65536;
+  int64_t lossScaleSteps = 2000;
 };
 
 /// Adds `train_step` to the module, from a function that `differentiate` made:
 /// arguments params, states (`adam.m:PATH`, `adam.v:PATH`, then `adam.t`, the f64 count of
-/// steps taken; `sgd.momentum:PATH`), frozen params, inputs, seed, step (i64, of the random
-/// numbers), lr (f64); results: new params, new states (both donated), then the loss and the
-/// gradients' global norm (f64), before it is clipped. A norm that is not finite: the step is
-/// skipped, params and states keep their bits.
+/// steps taken; `sgd.momentum:PATH`; where the loss is scaled kLossScale and `loss_scale.steps`,
+/// f64: the scale of the next step and the steps since it changed), frozen params, inputs, seed,
+/// step (i64, of the random numbers), lr (f64); results: new params, new states (both donated),
+/// then the loss and the gradients' global norm (f64), before it is clipped. A norm that is not
+/// finite: the step is skipped, params and states keep their bits, but a scale of the loss is
+/// halved, down to 1.
 llvm::FailureOr<mlir::func::FuncOp> addOptimizer(mlir::func::FuncOp gradients,
                                                  const OptimizerOptions &options);
 

@@ -144,8 +144,10 @@ LogicalResult GradientBuilder::visit(Operation *op) {
         return success();
       })
       .Case([&](CastOp o) {
+        // A gradient that is wider than the operand stays so: others are added to it first.
         Type from = tensorOf(o.getOperand()).getElementType();
-        give(o.getOperand(), [&] { return cleave::cast(b, loc, g, from); });
+        bool wider = holds(tensorOf(g).getElementType(), from);
+        give(o.getOperand(), [&] { return wider ? g : cleave::cast(b, loc, g, from); });
         return success();
       })
       .Case<BroadcastOp, BarrierOp, PinOp>([&](auto o) {
@@ -199,8 +201,14 @@ LogicalResult GradientBuilder::visit(Operation *op) {
       })
       .Case([&](ContractOp o) {
         auto side = [&](Value operand, Value other) {
-          give(operand,
-               [&]() -> Value { return ContractOp::create(b, loc, operand.getType(), g, other); });
+          give(operand, [&]() -> Value {
+            // As wide as it is added up; both sides are of one type.
+            NamedTensorType type = tensorOf(operand);
+            Value gradient = cleave::cast(b, loc, g, type.getElementType());
+            return ContractOp::create(b, loc,
+                                      type.withElementType(accumulatorOf(type.getElementType())),
+                                      gradient, other);
+          });
         };
         side(o.getLhs(), o.getRhs());
         side(o.getRhs(), o.getLhs());
@@ -208,8 +216,10 @@ LogicalResult GradientBuilder::visit(Operation *op) {
       })
       .Case([&](GatherOp o) {
         give(o.getTable(), [&]() -> Value {
-          return ScatterAddOp::create(b, loc, o.getTable().getType(), g, o.getIds(), o.getDim(),
-                                      ValueRange{});
+          NamedTensorType table = tensorOf(o.getTable());
+          return ScatterAddOp::create(b, loc,
+                                      table.withElementType(accumulatorOf(table.getElementType())),
+                                      g, o.getIds(), o.getDim(), ValueRange{});
         });
         return success();
       })
@@ -241,10 +251,13 @@ LogicalResult GradientBuilder::visit(Operation *op) {
       .Case([&](AttentionOp o) {
         Value q = o.getQuery(), k = o.getKey(), v = o.getValue();
         NamedTensorType type = tensorOf(o.getResult());
+        auto widened = [](Value x) {
+          return tensorOf(x).withElementType(accumulatorOf(tensorOf(x).getElementType()));
+        };
         Value own = g ? broadcastTo(b, loc, g, type) : constant(b, loc, type, 0);
         Value ofLse = others[0] ? broadcastTo(b, loc, others[0], tensorOf(o.getLse())) : Value();
         auto made = AttentionGradOp::create(
-            b, loc, TypeRange{q.getType(), k.getType(), v.getType()}, q, k, v, o.getResult(),
+            b, loc, TypeRange{widened(q), widened(k), widened(v)}, q, k, v, o.getResult(),
             o.getLse(), own, ofLse, o.getMask(), o.getBias(), o.getRandom(), ValueRange(),
             o.getQueryDimAttr(), o.getKeyDimAttr(), o.getDepthDimAttr(), o.getValueDimAttr(),
             o.getCausalAttr(), o.getShiftAttr(), o.getScaleAttr(), o.getRateAttr(), o.getPathAttr(),

@@ -34,7 +34,7 @@ struct Scalars {
   Value stepSize;    ///< adamw: lr / (1 - beta1^t)
   Value rootCorrect; ///< adamw: 1 / sqrt(1 - beta2^t)
   Value finite;      ///< i1: no gradient is infinite or NaN
-  Value clip;        ///< factor of all gradients; null: none
+  Value factor;      ///< of all gradients: clips them, undoes the loss's scale; null: none
 };
 
 struct Arithmetic {
@@ -61,6 +61,21 @@ double decayOf(func::FuncOp gradients, unsigned param, const OptimizerOptions &o
   return options.decayAll || !gradients.getArgAttr(param, kNoDecay) ? options.decay : 0;
 }
 
+/// Halved, down to 1, after a gradient that was not finite; doubled, up to 2^24, after so many
+/// that were. And how many have been since.
+SmallVector<Value> nextLossScale(Arithmetic m, Value finite, Value scale, Value steps,
+                                 const OptimizerOptions &options) {
+  OpBuilder &b = m.b;
+  Value one = m.number(scale, 1), more = m.add(steps, one);
+  Value full = compare(b, m.loc, Predicate::GE, more,
+                       m.number(steps, static_cast<double>(options.lossScaleSteps)));
+  Value twice = binary<MinimumOp>(b, m.loc, m.scale(scale, 2), m.number(scale, 0x1p24));
+  Value half = binary<MaximumOp>(b, m.loc, m.scale(scale, 0.5), one);
+  Value zero = m.number(steps, 0);
+  return {select(b, m.loc, finite, select(b, m.loc, full, twice, scale), half),
+          select(b, m.loc, finite, select(b, m.loc, full, zero, more), zero)};
+}
+
 } // namespace
 
 FailureOr<func::FuncOp> cleave::addOptimizer(func::FuncOp gradients,
@@ -79,7 +94,7 @@ FailureOr<func::FuncOp> cleave::addOptimizer(func::FuncOp gradients,
 
   SmallVector<unsigned> params;
   SmallVector<unsigned> others;
-  int seed = -1, step = -1;
+  int seed = -1, step = -1, scale = -1;
   for (unsigned i = 0; i < gradients.getNumArguments(); ++i) {
     auto role = gradients.getArgAttrOfType<StringAttr>(i, kRole);
     auto name = gradients.getArgAttrOfType<StringAttr>(i, kName);
@@ -91,6 +106,8 @@ FailureOr<func::FuncOp> cleave::addOptimizer(func::FuncOp gradients,
       seed = i;
     else if (role && role.getValue() == "scalar" && name && name.getValue() == "step")
       step = i;
+    else if (role && role.getValue() == "scalar" && name && name.getValue() == kLossScale)
+      scale = i;
     else
       others.push_back(i);
   }
@@ -141,6 +158,15 @@ FailureOr<func::FuncOp> cleave::addOptimizer(func::FuncOp gradients,
                 {b.getNamedAttr(kName, b.getStringAttr("adam.t")),
                  b.getNamedAttr(kRole, b.getStringAttr("state")),
                  b.getNamedAttr(kInit, b.getStringAttr("zeros")), donated(countArg)});
+  size_t scaleArg = types.size();
+  if (scale >= 0)
+    for (auto [name, init] : {std::pair(kLossScale.str(), options.lossScale),
+                              std::pair(kLossScale.str() + ".steps", 0.0)})
+      addArgument(NamedTensorType::get(context, b.getF64Type(), {}, {}, {}),
+                  {b.getNamedAttr(kName, b.getStringAttr(name)),
+                   b.getNamedAttr(kRole, b.getStringAttr("state")),
+                   b.getNamedAttr(kInit, b.getStringAttr("constant(" + std::to_string(init) + ")")),
+                   donated(types.size())});
   size_t firstOther = types.size();
   for (unsigned i : others)
     addArgument(gradients.getArgumentTypes()[i],
@@ -170,6 +196,9 @@ FailureOr<func::FuncOp> cleave::addOptimizer(func::FuncOp gradients,
     map.map(gradients.getArgument(seed), block->getArgument(seedArg));
   if (step >= 0)
     map.map(gradients.getArgument(step), block->getArgument(stepArg));
+  if (scale >= 0)
+    map.map(gradients.getArgument(scale),
+            cleave::cast(b, loc, block->getArgument(scaleArg), b.getF32Type()));
   for (Operation &op : gradients.getBody().front().without_terminator())
     b.clone(op, map);
   Operation *ret = gradients.getBody().front().getTerminator();
@@ -207,14 +236,19 @@ FailureOr<func::FuncOp> cleave::addOptimizer(func::FuncOp gradients,
   for (auto &[axes, sum] : norms)
     norm = norm ? m.add(norm, sum) : sum;
   norm = unary<SqrtOp>(b, loc, norm);
+  Value lossScale = scale >= 0 ? block->getArgument(scaleArg) : Value();
+  if (lossScale)
+    norm = m.div(norm, lossScale);
   Value lr = block->getArgument(lrArg);
   Scalars s{lr, {}, {}, {}, {}};
   s.finite =
       compare(b, loc, Predicate::LT, norm, m.number(norm, std::numeric_limits<double>::infinity()));
   if (options.clip > 0) {
     Value fits = m.div(m.number(norm, options.clip), m.add(norm, m.number(norm, 1e-6)));
-    s.clip = binary<MinimumOp>(b, loc, fits, m.number(norm, 1));
+    s.factor = binary<MinimumOp>(b, loc, fits, m.number(norm, 1));
   }
+  if (lossScale)
+    s.factor = m.div(s.factor ? s.factor : m.number(norm, 1), lossScale);
   Operation *lastOfNorm = &block->back();
 
   Value count;
@@ -229,6 +263,9 @@ FailureOr<func::FuncOp> cleave::addOptimizer(func::FuncOp gradients,
     s.rootCorrect = unary<RsqrtOp>(b, loc, correction(options.beta2));
     count = select(b, loc, s.finite, t, before);
   }
+  SmallVector<Value> scales;
+  if (lossScale)
+    scales = nextLossScale(m, s.finite, lossScale, block->getArgument(scaleArg + 1), options);
 
   SmallVector<Value> newParams;
   SmallVector<SmallVector<Value>> newStates(states.size());
@@ -243,8 +280,8 @@ FailureOr<func::FuncOp> cleave::addOptimizer(func::FuncOp gradients,
     auto own = gradients.getArgAttrOfType<FloatAttr>(i, kRate);
     double factor = own ? own.getValueAsDouble() : 1;
     auto scaled = [&](Value rate) { return factor == 1 ? rate : m.scale(rate, factor); };
-    if (s.clip)
-      g = m.mul(g, in(s.clip));
+    if (s.factor)
+      g = m.mul(g, in(s.factor));
     auto state = [&](size_t k) { return block->getArgument((1 + k) * params.size() + position); };
     auto setState = [&](size_t k, Value now) {
       newStates[k].push_back(unlessSkipped(now, state(k)));
@@ -289,6 +326,10 @@ FailureOr<func::FuncOp> cleave::addOptimizer(func::FuncOp gradients,
     results.push_back(count);
     named("adam.t");
   }
+  for (auto [i, value] : llvm::enumerate(scales)) {
+    results.push_back(value);
+    named(kLossScale.str() + (i ? ".steps" : ""));
+  }
   for (unsigned i = 0; i < numForward; ++i) {
     results.push_back(resultOf(i));
     auto attr = gradients.getResultAttrOfType<StringAttr>(i, kName);
@@ -331,6 +372,8 @@ struct AddOptimizer : cleave::impl::CleaveAddOptimizerBase<AddOptimizer> {
     options.decay = decay;
     options.decayAll = decayAll;
     options.clip = clip;
+    options.lossScale = lossScale;
+    options.lossScaleSteps = lossScaleSteps;
     if (failed(addOptimizer(target, options)))
       signalPassFailure();
   }

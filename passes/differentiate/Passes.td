@@ -4,6 +4,14 @@
 //===----------------------------------------------------------------------===//
 include "mlir/Pass/PassBase.td"
 
+def CleaveLowerPrecision : Pass<"cleave-lower-precision", "::mlir::ModuleOp"> {
+  let summary = "Mixed precision: products read bf16 or f16, and what lies between ops is of that type";
+  let description = [{
+    The module's `cleave.precision` is the type; without it nothing changes. `cleave.reduce`, f32
+    or the same type: of sums over ranks. Params and results keep their types.
+  }];
+}
+
 def CleaveExpandComposites : Pass<"cleave-expand-composites", "::mlir::ModuleOp"> {
   let summary = "Replaces composite ops (norms, softmax, cross-entropy, attention, ...) by primitive ops";
 }
@@ -46,6 +54,8 @@ def CleaveAddOptimizer : Pass<"cleave-add-optimizer", "::mlir::ModuleOp"> {
     Option<"epsilon", "epsilon", "double", "1e-8", "of adamw">,
     Option<"decay", "decay", "double", "0.01", "decoupled weight decay of adamw">,
     Option<"decayAll", "decay-all", "bool", "false", "decay norms and biases too">,
-    Option<"clip", "clip", "double", "0.0", "the largest global norm of the gradients, 0: any">
+    Option<"clip", "clip", "double", "0.0", "the largest global norm of the gradients, 0: any">,
+    Option<"lossScale", "loss-scale", "double", "65536.0", "the first scale of the loss, under f16">,
+    Option<"lossScaleSteps", "loss-scale-steps", "int64_t", "2000", "finite steps that double it">
   ];
 }

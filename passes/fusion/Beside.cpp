@@ -6,7 +6,8 @@
 // A product copies its operands into panels before it multiplies. While it has
 // them at hand it sums them, where the program wants that sum (the gradient of a
 // bias, beside that of its weight); and what it has copied of its left side
-// serves the next product of the same left side (Q, K and V; gate and up).
+// serves the next product of the same left side (Q, K and V; gate and up). Operands of bf16
+// and f16 are widened as they are copied, so their sums are those of f32.
 //
 //===----------------------------------------------------------------------===//
 #include "passes/fusion/Planner.h"
@@ -14,6 +15,13 @@
 using namespace mlir;
 using namespace cleave;
 using namespace cleave::planner;
+
+Value planner::operandOf(ReduceOp sum) {
+  auto widened = sum.getOperand().getDefiningOp<CastOp>();
+  bool asItIsCopied = widened && tensorOf(widened).getElementType() ==
+                                     accumulatorOf(tensorOf(widened.getOperand()).getElementType());
+  return asItIsCopied ? widened.getOperand() : sum.getOperand();
+}
 
 /// Products below copy nothing (runtime/cpu/Gemm.cpp: InPlace, Streamed).
 static std::string whyNotCopied(const GemmPlan &plan) {
@@ -34,12 +42,13 @@ static GemmPlan planOf(ContractOp op) {
 void Planner::fuseSums() {
   for (unsigned i = 0; i < clusters.size(); ++i) {
     Cluster &c = clusters[i];
-    if (c.stays || parent[i] != i || c.roots.size() != 1 || c.ops.size() != 1)
+    if (c.stays || parent[i] != i || c.roots.size() != 1)
       continue;
     auto sum = dyn_cast<ReduceOp>(c.roots[0]);
-    if (!sum || sum.getReduction() != Reduction::Sum)
+    if (!sum || sum.getReduction() != Reduction::Sum ||
+        c.ops.size() != (operandOf(sum) == sum.getOperand() ? 1 : 2))
       continue;
-    for (Operation *user : sum.getOperand().getUsers()) {
+    for (Operation *user : operandOf(sum).getUsers()) {
       auto contract = dyn_cast<ContractOp>(user);
       if (!contract || contract->getBlock() != &block)
         continue;
@@ -59,7 +68,7 @@ std::string Planner::joinSum(unsigned x, unsigned i) {
   auto sum = cast<ReduceOp>(b.roots[0]);
   ContractDims dims =
       classifyDims(tensorOf(contract.getLhs()), tensorOf(contract.getRhs()), contract.getType());
-  NamedTensorType from = tensorOf(sum.getOperand()), to = sum.getType();
+  NamedTensorType from = tensorOf(operandOf(sum)), to = sum.getType();
   auto real = [](NamedTensorType type) {
     SmallVector<StringAttr> names;
     for (auto [name, size] : llvm::zip_equal(type.getNames(), type.getSizes()))

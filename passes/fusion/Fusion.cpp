@@ -621,7 +621,9 @@ FusionPlan Planner::finish() {
       group.kind = GroupKind::Sums;
       group.roots = {c.sum};
       group.ops = {c.sum};
-      group.inputs = {c.sum.getOperand()};
+      if (Value operand = operandOf(c.sum); operand != c.sum.getOperand())
+        group.ops.insert(group.ops.begin(), c.sum.getOperand().getDefiningOp());
+      group.inputs = {operandOf(c.sum)};
       group.outputs = {c.sum.getResult()};
       for (const Dim &d : dimsOf(c.sum.getType()))
         group.outer.push_back(d.first);

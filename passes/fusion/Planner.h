@@ -159,6 +159,9 @@ private:
   llvm::DenseMap<Operation *, std::optional<SmallVector<int64_t>>> partsOfProduct;
 };
 
+/// What a product would sum for it: what it sums, or the short float that it widens first.
+Value operandOf(ReduceOp sum);
+
 /// Products of one left side follow one another where what they read allows it.
 void bringTogether(FusionPlan &plan);
 

@@ -184,11 +184,6 @@ bool AttentionGenerator::generate(StringRef symbol, KernelInfo &info) {
     output = op->getResult(0);
     lse = op->getResult(1);
   }
-  if (!tensorOf(q).getElementType().isF32() && !tensorOf(q).getElementType().isF64()) {
-    op->emitOpError() << "has no kernel: its elements are " << tensorOf(q).getElementType()
-                      << "; f32 and f64 have one";
-    return false;
-  }
   chooseBlocks();
   Type i64 = b.getI64Type();
   pointerType = LLVM::LLVMPointerType::get(b.getContext());
@@ -298,9 +293,9 @@ void AttentionGenerator::eachKeyBlock(function_ref<void()> body) {
       return;
     code.loop(code.number(0), keyCount, 1, [&](Value key) {
       Value at = code.add(firstKey, key), dk = op->getResult(1), dv = op->getResult(2);
-      storeRow(code.at(keySums, code.mul(key, depthWidth), element), rowOf(dk, keyDim, at),
+      storeRow(code.at(keySums, code.mul(key, depthWidth), element), dk, rowOf(dk, keyDim, at),
                operand(dk).stride(depthDim), depth, {}, /*add=*/true);
-      storeRow(code.at(valueSums, code.mul(key, valueWidth), element), rowOf(dv, keyDim, at),
+      storeRow(code.at(valueSums, code.mul(key, valueWidth), element), dv, rowOf(dv, keyDim, at),
                operand(dv).stride(valueDim), values, {}, /*add=*/true);
     });
   });
@@ -347,8 +342,10 @@ void AttentionGenerator::backwardHead() {
                                  std::tuple(op->getResult(2), valueDim, values)}) {
       int64_t stride = operand(r).stride(dim);
       Value row = rowOf(r, keyDim, key);
+      NamedTensorType type = operand(r).type;
       eachPart(width, [&](Value at, Value mask) {
-        storeLanes(splat(0.0), code.at(row, code.mul(at, stride), element), stride, mask);
+        Value place = code.at(row, code.mul(at, stride), storageOf(type));
+        storeLanes(splat(0.0), place, stride, mask, type);
       });
     }
   });
@@ -371,7 +368,7 @@ void AttentionGenerator::backwardChunk(Value chunk) {
     fill(of(sums, queryBlock * depthWidth), code.number(queryBlock * depthWidth), splat(0.0));
     eachQuery([&](Value query) {
       Value at = code.add(blockBegin, query);
-      copyRow(rowOf(q, queryDim, at), operand(q).stride(depthDim), depth,
+      copyRow(q, rowOf(q, queryDim, at), operand(q).stride(depthDim), depth,
               code.at(of(packedQ, queryBlock * depthWidth), code.mul(query, depthWidth), element),
               depthWidth, factor);
       Value incoming = rowOf(outGradient, queryDim, at), out = rowOf(output, queryDim, at);
@@ -379,13 +376,15 @@ void AttentionGenerator::backwardChunk(Value chunk) {
               outStride = operand(output).stride(valueDim);
       Value packed = code.at(of(packedGradient, queryBlock * valueWidth),
                              code.mul(query, valueWidth), element);
-      copyRow(incoming, incomingStride, values, packed, valueWidth, {});
+      copyRow(outGradient, incoming, incomingStride, values, packed, valueWidth, {});
       // delta = sum of p d p = gradient . output, less the gradient of lse.
       Value delta = arith::ConstantOp::create(b, loc, b.getFloatAttr(element, 0));
       int64_t whole = values / lanes * lanes;
       auto product = [&](Value at, Value mask, Value sum) {
         Value x = loadVector(packed, at);
-        Value y = loadLanes(code.at(out, code.mul(at, outStride), element), outStride, mask);
+        NamedTensorType type = operand(output).type;
+        Value place = code.at(out, code.mul(at, outStride), storageOf(type));
+        Value y = loadLanes(place, outStride, mask, type);
         return code.fma(x, y, sum);
       };
       Value dot = code.loop(code.number(0), code.number(whole), lanes, ValueRange{splat(0.0)},
@@ -421,7 +420,7 @@ void AttentionGenerator::backwardChunk(Value chunk) {
   eachBlock([&] {
     Value dq = op->getResult(0);
     eachQuery([&](Value query) {
-      storeRow(code.at(of(sums, queryBlock * depthWidth), code.mul(query, depthWidth), element),
+      storeRow(code.at(of(sums, queryBlock * depthWidth), code.mul(query, depthWidth), element), dq,
                rowOf(dq, queryDim, code.add(blockBegin, query)), operand(dq).stride(depthDim),
                depth, factor, /*add=*/false);
     });

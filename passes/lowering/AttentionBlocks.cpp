@@ -32,28 +32,56 @@ Value AttentionGenerator::laneSteps(int64_t stride) {
 }
 
 /// A pointer for each lane.
-Value AttentionGenerator::lanePlaces(Value pointer, int64_t stride) {
-  return LLVM::GEPOp::create(b, loc, VectorType::get({lanes}, pointerType), element, pointer,
+Value AttentionGenerator::lanePlaces(Value pointer, int64_t stride, Type storage) {
+  return LLVM::GEPOp::create(b, loc, VectorType::get({lanes}, pointerType), storage, pointer,
                              ArrayRef<LLVM::GEPArg>{laneSteps(stride)});
 }
 
-/// `mask` null: all lanes. Lanes that are not loaded are 0.
-Value AttentionGenerator::loadLanes(Value pointer, int64_t stride, Value mask) {
-  unsigned align = Code::alignOf(element);
-  Value zero = splat(0.0);
-  if (stride == 1) {
-    if (!mask)
-      return LLVM::LoadOp::create(b, loc, vector, pointer, align);
-    return LLVM::MaskedLoadOp::create(b, loc, vector, pointer, mask, zero,
-                                      b.getI32IntegerAttr(align), UnitAttr());
-  }
-  Value places = lanePlaces(pointer, stride);
-  return LLVM::masked_gather::create(b, loc, vector, places, mask ? mask : tailMask(lanes),
-                                     ValueRange(zero), b.getI32IntegerAttr(align));
+Value AttentionGenerator::widened(Value x, NamedTensorType type) {
+  if (type.getElementType().isBF16())
+    return VectorMath(b, loc).unpackBF16(x);
+  if (!type.getElementType().isF16())
+    return x;
+  bool isVector = isa<VectorType>(x.getType());
+  return arith::ExtFOp::create(b, loc, isVector ? Type(vector) : element, x);
 }
 
-void AttentionGenerator::storeLanes(Value x, Value pointer, int64_t stride, Value mask) {
-  unsigned align = Code::alignOf(element);
+Value AttentionGenerator::stored(Value x, NamedTensorType type) {
+  VectorMath m(b, loc);
+  if (type.getElementType().isBF16())
+    return m.packBF16(m.roundToBF16(x));
+  if (!type.getElementType().isF16())
+    return x;
+  Type half = b.getF16Type();
+  bool isVector = isa<VectorType>(x.getType());
+  return arith::TruncFOp::create(b, loc, isVector ? Type(VectorType::get({lanes}, half)) : half, x);
+}
+
+/// `mask` null: all lanes. Lanes that are not loaded are 0.
+Value AttentionGenerator::loadLanes(Value pointer, int64_t stride, Value mask,
+                                    NamedTensorType type) {
+  Type storage = storageOf(type);
+  auto lanesOf = VectorType::get({lanes}, storage);
+  unsigned align = Code::alignOf(storage);
+  Value zero = arith::ConstantOp::create(b, loc, cast<TypedAttr>(b.getZeroAttr(lanesOf)));
+  Value x;
+  if (stride == 1 && !mask)
+    x = LLVM::LoadOp::create(b, loc, lanesOf, pointer, align);
+  else if (stride == 1)
+    x = LLVM::MaskedLoadOp::create(b, loc, lanesOf, pointer, mask, zero, b.getI32IntegerAttr(align),
+                                   UnitAttr());
+  else
+    x = LLVM::masked_gather::create(b, loc, lanesOf, lanePlaces(pointer, stride, storage),
+                                    mask ? mask : tailMask(lanes), ValueRange(zero),
+                                    b.getI32IntegerAttr(align));
+  return widened(x, type);
+}
+
+void AttentionGenerator::storeLanes(Value x, Value pointer, int64_t stride, Value mask,
+                                    NamedTensorType type) {
+  Type storage = storageOf(type);
+  unsigned align = Code::alignOf(storage);
+  x = stored(x, type);
   if (stride == 1 && !mask) {
     LLVM::StoreOp::create(b, loc, x, pointer, align);
     return;
@@ -62,7 +90,7 @@ void AttentionGenerator::storeLanes(Value x, Value pointer, int64_t stride, Valu
     LLVM::MaskedStoreOp::create(b, loc, x, pointer, mask, b.getI32IntegerAttr(align));
     return;
   }
-  Value places = lanePlaces(pointer, stride);
+  Value places = lanePlaces(pointer, stride, storage);
   LLVM::masked_scatter::create(b, loc, x, places, mask ? mask : tailMask(lanes),
                                b.getI32IntegerAttr(align));
 }
@@ -76,11 +104,13 @@ void AttentionGenerator::eachPart(int64_t width, function_ref<void(Value, Value)
     body(code.number(whole), tailMask(width - whole));
 }
 
-/// To `toWidth` elements, with zeros behind the row's.
-void AttentionGenerator::copyRow(Value from, int64_t stride, int64_t width, Value to,
+/// A row of the tensor that begins at `from`; to `toWidth` elements, with zeros behind the row's.
+void AttentionGenerator::copyRow(Value tensor, Value from, int64_t stride, int64_t width, Value to,
                                  int64_t toWidth, Value factor) {
+  NamedTensorType type = operand(tensor).type;
   eachPart(width, [&](Value at, Value mask) {
-    Value x = loadLanes(code.at(from, code.mul(at, stride), element), stride, mask);
+    Value place = code.at(from, code.mul(at, stride), storageOf(type));
+    Value x = loadLanes(place, stride, mask, type);
     if (factor)
       x = arith::MulFOp::create(b, loc, x, factor);
     code.store(x, to, at, element);
@@ -96,15 +126,16 @@ void AttentionGenerator::copyKeys(Value tensor, int64_t width, StringRef dim, Va
   int64_t rowStride = operand(tensor).stride(keyDim), stride = operand(tensor).stride(dim);
   // A head's rows lie far apart, which the processor does not foresee.
   constexpr int64_t ahead = 8, line = 64;
-  int64_t bytes = element.getIntOrFloatBitWidth() / 8;
+  Type storage = storageOf(operand(tensor).type);
+  int64_t bytes = storage.getIntOrFloatBitWidth() / 8;
   code.loop(code.number(0), keyCount, 1, [&](Value key) {
-    Value from = code.at(head, code.mul(code.add(firstKey, key), rowStride), element);
+    Value from = code.at(head, code.mul(code.add(firstKey, key), rowStride), storage);
     if (stride == 1)
       for (int64_t at = 0; at < width * bytes; at += line) {
-        Value place = code.at(from, code.number(ahead * rowStride + at / bytes), element);
+        Value place = code.at(from, code.number(ahead * rowStride + at / bytes), storage);
         LLVM::Prefetch::create(b, loc, place, /*rw=*/0, /*hint=*/3, /*cache=*/1);
       }
-    copyRow(from, stride, width, code.at(to, code.mul(key, toWidth), element), toWidth, {});
+    copyRow(tensor, from, stride, width, code.at(to, code.mul(key, toWidth), element), toWidth, {});
   });
   Value padding = code.sub(code.up(keyCount, rows), keyCount);
   fill(code.at(to, code.mul(keyCount, toWidth), element), code.mul(padding, toWidth), splat(0.0));
@@ -115,17 +146,17 @@ void AttentionGenerator::transposeBlock(Value tensor, int64_t width, StringRef d
                                         Value factor) {
   int64_t rowStride = operand(tensor).stride(queryDim), stride = operand(tensor).stride(dim);
   Value head = rowOf(tensor, queryDim, blockBegin);
-  auto maskType = VectorType::get({lanes}, b.getI1Type());
+  NamedTensorType type = operand(tensor).type;
+  Type storage = storageOf(type);
+  Value last = code.sub(blockQueries, code.number(1));
   auto square = [&](Value query, Value at, int64_t used) {
     SmallVector<Value> x(lanes);
     for (int64_t i = 0; i < lanes; ++i) {
-      Value row = code.add(query, i);
-      Value mask = code.splat(code.less(row, blockQueries), maskType);
-      if (used < lanes)
-        mask = arith::AndIOp::create(b, loc, mask, tailMask(used));
+      // Behind the last query it comes again; nothing is read of its scores there.
+      Value row = code.least(code.add(query, i), last);
       Value from =
-          code.at(code.at(head, code.mul(row, rowStride), element), code.mul(at, stride), element);
-      x[i] = loadLanes(from, stride, mask);
+          code.at(code.at(head, code.mul(row, rowStride), storage), code.mul(at, stride), storage);
+      x[i] = loadLanes(from, stride, used < lanes ? tailMask(used) : Value(), type);
     }
     // Perfect shuffles: each doubles how many numbers of one column lie side by side.
     SmallVector<int64_t> low(lanes), high(lanes);
@@ -157,16 +188,17 @@ void AttentionGenerator::transposeBlock(Value tensor, int64_t width, StringRef d
 }
 
 /// to = factor * from, or to += from.
-void AttentionGenerator::storeRow(Value from, Value to, int64_t stride, int64_t width, Value factor,
-                                  bool add) {
+void AttentionGenerator::storeRow(Value from, Value tensor, Value to, int64_t stride, int64_t width,
+                                  Value factor, bool add) {
+  NamedTensorType type = operand(tensor).type;
   eachPart(width, [&](Value at, Value mask) {
     Value x = loadVector(from, at);
     if (factor)
       x = arith::MulFOp::create(b, loc, x, factor);
-    Value place = code.at(to, code.mul(at, stride), element);
+    Value place = code.at(to, code.mul(at, stride), storageOf(type));
     if (add)
-      x = arith::AddFOp::create(b, loc, x, loadLanes(place, stride, mask));
-    storeLanes(x, place, stride, mask);
+      x = arith::AddFOp::create(b, loc, x, loadLanes(place, stride, mask, type));
+    storeLanes(x, place, stride, mask, type);
   });
 }
 
@@ -330,13 +362,15 @@ std::pair<Value, Value> AttentionGenerator::seenScore(Value s, Value key, Value 
   }
   if (bias) {
     int64_t stride = operand(bias).stride(queryDim);
+    NamedTensorType type = operand(bias).type;
+    Type storage = storageOf(type);
     Value from = rowOf(bias, keyDim, inside);
     Value more;
     if (stride == 0) {
-      more = splat(code.load(from, code.number(0), element, element));
+      more = splat(widened(code.load(from, code.number(0), storage, storage), type));
     } else {
-      from = code.at(from, code.mul(code.add(blockBegin, first), stride), element);
-      more = loadLanes(from, stride, seen);
+      from = code.at(from, code.mul(code.add(blockBegin, first), stride), storage);
+      more = loadLanes(from, stride, seen, type);
     }
     s = arith::AddFOp::create(b, loc, s, more);
   }
@@ -423,7 +457,7 @@ void AttentionGenerator::finishForward() {
     Value at = code.add(blockBegin, query);
     Value factor = splat(code.load(corrections, query, element, element));
     storeRow(code.at(of(sums, queryBlock * valueWidth), code.mul(query, valueWidth), element),
-             rowOf(output, queryDim, at), operand(output).stride(valueDim), values, factor,
+             output, rowOf(output, queryDim, at), operand(output).stride(valueDim), values, factor,
              /*add=*/false);
     code.store(code.load(of(lses, queryBlock), query, element, element), rowOf(lse, queryDim, at),
                code.number(0), element);

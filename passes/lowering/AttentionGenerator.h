@@ -131,9 +131,16 @@ private:
   Value headOf(Value tensor);
   /// Row `index` of it along the dim.
   Value rowOf(Value tensor, StringRef dim, Value index);
+  /// How an element lies in memory. bf16 and f16 are computed with in f32.
   Type storageOf(NamedTensorType type) {
-    return type.getElementType().isInteger(1) ? Type(b.getI8Type()) : element;
+    Type own = type.getElementType();
+    if (own.isBF16())
+      return b.getI16Type();
+    return own.isF16() ? b.getF16Type() : own.isInteger(1) ? Type(b.getI8Type()) : element;
   }
+  /// From storage, and to it, rounding once. Scalars or vectors.
+  Value widened(Value x, NamedTensorType type);
+  Value stored(Value x, NamedTensorType type);
 
   // Loops.
   void forwardChunk(Value chunk);
@@ -146,16 +153,18 @@ private:
   void eachQuery(function_ref<void(Value)> body);
 
   // Packing.
-  Value loadLanes(Value pointer, int64_t stride, Value mask);
-  void storeLanes(Value x, Value pointer, int64_t stride, Value mask);
+  Value loadLanes(Value pointer, int64_t stride, Value mask, NamedTensorType type);
+  void storeLanes(Value x, Value pointer, int64_t stride, Value mask, NamedTensorType type);
   void eachPart(int64_t width, function_ref<void(Value at, Value mask)> body);
   Value tailMask(int64_t used);
   Value laneSteps(int64_t stride);
-  Value lanePlaces(Value pointer, int64_t stride);
-  void copyRow(Value from, int64_t stride, int64_t width, Value to, int64_t toWidth, Value factor);
+  Value lanePlaces(Value pointer, int64_t stride, Type storage);
+  void copyRow(Value tensor, Value from, int64_t stride, int64_t width, Value to, int64_t toWidth,
+               Value factor);
   void copyKeys(Value tensor, int64_t width, StringRef dim, Value to, int64_t toWidth);
   void transposeBlock(Value tensor, int64_t width, StringRef dim, Value to, Value factor);
-  void storeRow(Value from, Value to, int64_t stride, int64_t width, Value factor, bool add);
+  void storeRow(Value from, Value tensor, Value to, int64_t stride, int64_t width, Value factor,
+                bool add);
   void fill(Value to, Value count, Value x);
 
   // A block of queries by a block of keys.

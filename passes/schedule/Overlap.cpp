@@ -97,7 +97,27 @@ std::string StepList::paramOf(size_t gradient, const Program &program) const {
   return "";
 }
 
+std::vector<int32_t> StepList::argumentsBehind() const {
+  std::vector<int32_t> found(buffers.size(), -1);
+  for (size_t i = 0; i < buffers.size(); ++i)
+    if (buffers[i].kind == Buffer::Kind::Argument)
+      found[i] = buffers[i].index;
+  std::set<int32_t> written; // by another step already: what lies there is more than a copy
+  for (const Recorded &step : steps)
+    for (const Place &write : step.writes) {
+      int32_t to = find(write.buffer);
+      if (buffers[to].kind == Buffer::Kind::Argument)
+        continue;
+      const Buffer *from = step.reads.size() == 1 ? &buffers[find(step.reads[0].buffer)] : nullptr;
+      bool copies = from && std::holds_alternative<KernelStep>(step.step.action) &&
+                    from->kind == Buffer::Kind::Argument;
+      found[to] = written.insert(to).second && copies ? from->index : -1;
+    }
+  return found;
+}
+
 void StepList::sayWhatMoves(Program &program) const {
+  const std::vector<int32_t> arguments = argumentsBehind();
   std::vector<std::optional<bool>> known(steps.size());
   for (size_t i = 0; i < steps.size(); ++i) {
     const auto *c = std::get_if<CollectiveStep>(&steps[i].step.action);
@@ -109,9 +129,8 @@ void StepList::sayWhatMoves(Program &program) const {
                  c->kind == CollectiveStep::Kind::ReduceScatter);
     bool optimizer = site.phase == "optimizer";
     auto argument = [&](const Place &place) {
-      const Buffer &b = buffers[find(place.buffer)];
-      return b.kind == Buffer::Kind::Argument ? program.arguments[static_cast<size_t>(b.index)].name
-                                              : std::string();
+      int32_t number = arguments[find(place.buffer)];
+      return number < 0 ? std::string() : program.arguments[static_cast<size_t>(number)].name;
     };
     const char *moves = "activation";
     std::string param;
@@ -296,10 +315,12 @@ void StepList::prefetchGathers(double worthIt) {
   std::map<int32_t, size_t> latest;                     ///< by site: the gather of the layer before
   std::vector<std::vector<size_t>> after(steps.size()); ///< behind this step: these gathers
   std::vector<bool> moved(steps.size());
+  const std::vector<int32_t> arguments = argumentsBehind();
   for (size_t i = 0; i < steps.size(); ++i) {
     auto *gather = std::get_if<CollectiveStep>(&steps[i].step.action);
-    if (!gather || gather->kind != CollectiveStep::Kind::AllGather ||
-        buffers[find(steps[i].reads[0].buffer)].kind != Buffer::Kind::Argument)
+    if (!gather || gather->kind != CollectiveStep::Kind::AllGather)
+      continue;
+    if (arguments[find(steps[i].reads[0].buffer)] < 0)
       continue;
     auto [entry, first] = latest.try_emplace(gather->site, i);
     size_t before = std::exchange(entry->second, i);

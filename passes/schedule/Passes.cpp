@@ -130,7 +130,10 @@ struct PrepareContractsPass : cleave::impl::PrepareContractsBase<PrepareContract
     }
     NamedTensorType whole =
         NamedTensorType::get(op.getContext(), type.getElementType(), names, sizes, {});
-    Value product = MulOp::create(b, op.getLoc(), whole, op.getLhs(), op.getRhs());
+    Type element = type.getElementType();
+    Value product =
+        MulOp::create(b, op.getLoc(), whole, cleave::cast(b, op.getLoc(), op.getLhs(), element),
+                      cleave::cast(b, op.getLoc(), op.getRhs(), element));
     Value value = product;
     if (!summed.empty())
       value = ReduceOp::create(b, op.getLoc(), type, Reduction::Sum, product,
@@ -141,7 +144,22 @@ struct PrepareContractsPass : cleave::impl::PrepareContractsBase<PrepareContract
     op.erase();
   }
 
+  /// Products of short floats are added up in f32; a result that is short is rounded behind.
+  void addUpWide(ContractOp op) {
+    NamedTensorType type = op.getType();
+    Type sum = accumulatorOf(type.getElementType());
+    if (sum == type.getElementType())
+      return;
+    OpBuilder b(op);
+    b.setInsertionPointAfter(op);
+    op.getResult().setType(type.withElementType(sum));
+    auto rounded = CastOp::create(b, op.getLoc(), type, op.getResult());
+    rounded->setDiscardableAttrs(op->getDiscardableAttrDictionary());
+    op.getResult().replaceAllUsesExcept(rounded, rounded);
+  }
+
   void prepare(ContractOp op) {
+    addUpWide(op);
     NamedTensorType lhs = tensorOf(op.getLhs()), rhs = tensorOf(op.getRhs()), type = op.getType();
     ContractDims dims = classifyDims(lhs, rhs, type);
     if (dims.k.empty() || (dims.m.empty() && dims.n.empty())) {

@@ -101,8 +101,9 @@ LogicalResult Scheduler::addEpilogue(ContractOp op, FusedOp epilogue, GemmStep &
 /// Each operand is read once and the product written once.
 static void countGemm(const GemmStep &gemm, Step &step) {
   step.flops = 2 * gemm.batch * gemm.m * gemm.n * gemm.k;
-  step.bytes = gemm.batch * byteSize(gemm.dtype) *
-               (gemm.m * gemm.k + gemm.k * gemm.n + gemm.m * gemm.n * (gemm.accumulate ? 2 : 1));
+  step.bytes = gemm.batch *
+               (byteSize(gemm.dtype) * (gemm.m * gemm.k + gemm.k * gemm.n) +
+                byteSize(accumulatorOf(gemm.dtype)) * gemm.m * gemm.n * (gemm.accumulate ? 2 : 1));
 }
 
 LogicalResult Scheduler::addSums(ContractOp op, FusedOp sums, const GemmPlan &plan, GemmStep &gemm,
@@ -138,9 +139,11 @@ void Scheduler::addGemm(ContractOp op, GemmStep gemm, Recorded step) {
 LogicalResult Scheduler::emitContract(ContractOp op, Frame &frame) {
   auto found = plans.find(op);
   if (found == plans.end()) {
-    if (!op.getType().getElementType().isF32() && !op.getType().getElementType().isF64())
-      return op.emitOpError() << "of " << op.getType().getElementType()
-                              << " has no matrix product: f32 and f64 have";
+    Type element = tensorOf(op.getLhs()).getElementType();
+    if (op.getType().getElementType() != accumulatorOf(element))
+      return op.emitOpError() << "of " << element << " gives " << op.getType().getElementType()
+                              << "; cleave-prepare-contracts, run before fusion, makes it "
+                              << accumulatorOf(element) << " and a cast";
     constexpr int64_t mostSteps = 4096;
     GemmPlan plan = planGemm(tensorOf(op.getLhs()), tensorOf(op.getRhs()), op.getType());
     if (plan.steps() > mostSteps)
@@ -164,7 +167,7 @@ LogicalResult Scheduler::emitContract(ContractOp op, Frame &frame) {
   else if (plan.steps() != 1)
     return op.emitOpError() << "is " << plan.steps() << " matrix products and has an epilogue";
   GemmStep gemm;
-  gemm.dtype = dtypeOf(op.getType().getElementType());
+  gemm.dtype = dtypeOf(tensorOf(op.getLhs()).getElementType());
   gemm.transA = plan.transA;
   gemm.transB = plan.transB;
   gemm.batch = plan.batch;
@@ -189,7 +192,8 @@ LogicalResult Scheduler::emitContract(ContractOp op, Frame &frame) {
     addGemm(op, std::move(gemm), std::move(step));
     return success();
   }
-  int64_t width = byteSize(gemm.dtype), count = plan.steps();
+  int64_t width = byteSize(gemm.dtype), sumWidth = byteSize(accumulatorOf(gemm.dtype));
+  int64_t count = plan.steps();
   for (int64_t i = 0; i < count; ++i) {
     int64_t rest = i, atA = 0, atB = 0, atC = 0;
     gemm.accumulate = false;
@@ -203,7 +207,7 @@ LogicalResult Scheduler::emitContract(ContractOp op, Frame &frame) {
     }
     gemm.a = {a.buffer, a.offset + atA * width};
     gemm.b = {b.buffer, b.offset + atB * width};
-    gemm.c = {c.buffer, c.offset + atC * width};
+    gemm.c = {c.buffer, c.offset + atC * sumWidth};
     Recorded step = record(op, kind, with);
     countGemm(gemm, step.step);
     step.reads = {a, b};

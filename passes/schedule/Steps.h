@@ -78,15 +78,18 @@ public:
   /// settleDonations.
   void sayWhatMoves(Program &program) const;
 
+  /// By buffer: the argument that it is, or whose copy in another type a kernel makes there; -1.
+  std::vector<int32_t> argumentsBehind() const;
+
   /// Moves and merges the sums of gradients: those of the backward pass whose result nothing
   /// in it reads. Reduce-scatters are moved, never merged. A bucket of several is a site of its
   /// own, and theirs have fewer executions. To be called after settleDonations, before
   /// overlapCollectives.
   void placeGradients(const GradientOverlap &how, std::vector<CollectiveSite> &sites);
 
-  /// Moves the gather of a layer's param (any argument) to where the layer before gathers its
-  /// own, if there are `worthIt` seconds of work in between, which it may then run beside.
-  /// To be called after settleDonations.
+  /// Moves the gather of a layer's param (any argument, or a kernel's copy of arguments) to where
+  /// the layer before gathers its own, if there are `worthIt` seconds of work in between, which it
+  /// may then run beside. To be called after settleDonations.
   void prefetchGathers(double worthIt);
 
   /// Begins collectives and awaits them where their result is first needed, if there are

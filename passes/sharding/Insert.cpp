@@ -341,6 +341,10 @@ LogicalResult Inserter::shardable(ShardableOpInterface op) {
   Operation *made = b.create(state);
   for (auto [param, shard] : llvm::reverse(shards))
     map.map(param, shard);
+  if (auto list = op->getAttrOfType<ArrayAttr>(kReadAs))
+    for (auto [result, attr] : llvm::zip_equal(op->getResults(), list))
+      if (auto sharding = dyn_cast<ShardingAttr>(attr))
+        readAs[result] = context.fromAttr(sharding, tensorOf(result).getRank());
   for (auto [r, old] : llvm::enumerate(op->getResults())) {
     map.map(old, made->getResult(r));
     Sharding have = shardingOf(old), want = rests(op, r);

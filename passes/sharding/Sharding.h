@@ -41,8 +41,8 @@ llvm::LogicalResult partition(mlir::ModuleOp module);
 inline constexpr llvm::StringLiteral kSharding = "cleave.sharding";
 inline constexpr llvm::StringLiteral kRegionSharding = "cleave.region_sharding";
 /// Decided by the plan's `zero` (see Zero.h): a param's as its readers want it, on
-/// arguments and for a repeat's region arguments; where a result goes once it is computed
-/// (a gradient reduced, a param's shard updated), on ops.
+/// arguments, on casts of these and for a repeat's region arguments; where a result goes once it is
+/// computed (a gradient reduced, a param's shard updated), on ops.
 inline constexpr llvm::StringLiteral kReadAs = "cleave.read_as";
 inline constexpr llvm::StringLiteral kRegionReadAs = "cleave.region_read_as";
 inline constexpr llvm::StringLiteral kRestsAs = "cleave.rests_as";

@@ -51,6 +51,7 @@ public:
       }
     }
     rest();
+    copies();
     slices();
     return std::move(placement);
   }
@@ -111,6 +112,9 @@ private:
     auto repeat = dyn_cast<RepeatOp>(result.getOwner());
     if (!repeat) {
       placement.restsAs[v] = shard;
+      // A sum is taken before it is widened.
+      if (auto wide = dyn_cast<CastOp>(result.getOwner()))
+        gradient(wide.getOperand(), shard);
       return;
     }
     if (result.getResultNumber() < repeat.getNumCarried())
@@ -120,6 +124,24 @@ private:
     lives[v] = shard;
     shard.dims.erase(shard.dims.begin());
     gradient(repeat.getYield().getOperand(result.getResultNumber()), shard);
+  }
+
+  /// A param in shards that is read in another type only: its shard is cast, and the copy's shards
+  /// are gathered.
+  void copies() {
+    for (BlockArgument arg : function.getArguments()) {
+      auto whole = placement.readAs.find(arg);
+      if (whole == placement.readAs.end() || !llvm::all_of(arg.getUsers(), [](Operation *user) {
+            return isa<CastOp, func::ReturnOp>(user) || isUpdate(user);
+          }))
+        continue;
+      Sharding readAs = whole->second;
+      for (Operation *user : arg.getUsers())
+        if (isa<CastOp>(user) && !isUpdate(user)) {
+          lives[user->getResult(0)] = lives[arg];
+          placement.readAs[user->getResult(0)] = readAs;
+        }
+    }
   }
 
   /// Layers' slices of params in shards, and of groups of layers.

@@ -28,7 +28,7 @@ namespace cleave {
 using ShardingMap = llvm::DenseMap<mlir::Value, Sharding>;
 
 struct ZeroPlacement {
-  ShardingMap readAs;    ///< params in shards, and a repeat's slices of them
+  ShardingMap readAs;    ///< params in shards, their copies, and a repeat's slices of either
   ShardingMap restsAs;   ///< gradients, once they are reduced; params whose shards are updated
   ShardingMap gradients; ///< by param: of its gradient as a result, where not the param's
 };

@@ -501,9 +501,9 @@ void operandsOf(Operation *op, llvm::SetVector<Value> &out) {
 }
 
 /// Cheaper to make again in each iteration than to keep: constants, indices, and what
-/// lays a number out.
+/// lays a number out. A param's copy in another type is made once.
 bool isMadeAgain(Operation *op) {
-  return op->getNumRegions() == 0 && isElementwise(op) &&
+  return op->getNumRegions() == 0 && isElementwise(op) && !isa<CastOp>(op) &&
          (op->getNumOperands() == 0 || tensorOf(op->getResult(0)).getRank() > 0);
 }
 
@@ -539,7 +539,10 @@ void MicroBatches::loop(ArrayRef<AllReduceOp> sums) {
   Location loc = function.getLoc();
   SmallVector<Value> inits, stacked;
   for (AllReduceOp sum : sums) {
-    inits.push_back(constant(b, sum.getLoc(), tensorOf(sum.getOperand()), 0));
+    // Parts that are rounded for the ranks' sum are added up wide here.
+    NamedTensorType type = tensorOf(sum.getOperand());
+    inits.push_back(
+        constant(b, sum.getLoc(), type.withElementType(accumulatorOf(type.getElementType())), 0));
     inits.back().getDefiningOp()->setAttr(kPhase, b.getStringAttr("backward"));
   }
   llvm::SetVector<Value> used;
@@ -564,6 +567,9 @@ void MicroBatches::loop(ArrayRef<AllReduceOp> sums) {
   for (auto [i, carried] : llvm::enumerate(repeat.getCarried())) {
     AllReduceOp sum = sums[i];
     Value part = map.lookupOrDefault(sum.getOperand());
+    if (auto rounded = part.getDefiningOp<CastOp>(); rounded && rounded.getPartial())
+      part = rounded.getOperand();
+    part = cleave::cast(inner, sum.getLoc(), part, tensorOf(carried).getElementType());
     yielded.push_back(binary<AddOp>(inner, sum.getLoc(), carried, part));
     Operation *add = yielded.back().getDefiningOp();
     add->setAttr(kPhase, b.getStringAttr("backward"));
@@ -572,9 +578,12 @@ void MicroBatches::loop(ArrayRef<AllReduceOp> sums) {
   YieldOp::create(inner, loc, yielded);
   for (auto [i, result] : llvm::enumerate(repeat.getResults())) {
     AllReduceOp sum = sums[i];
-    Value whole = result;
+    Value whole =
+        cleave::cast(b, sum.getLoc(), result, tensorOf(sum.getOperand()).getElementType());
+    if (whole != result)
+      whole.getDefiningOp()->setAttr(kPhase, b.getStringAttr("backward"));
     if (ArrayAttr axes = otherAxes(sum.getAxes()); !axes.empty())
-      whole = reduceLike(b, sum, result, axes);
+      whole = reduceLike(b, sum, whole, axes);
     sum.replaceAllUsesWith(whole);
   }
 }

@@ -36,3 +36,11 @@ def CleaveRepeatMicroBatches : Pass<"cleave-repeat-micro-batches", "::mlir::Modu
     would be a second forward pass.
   }];
 }
+
+def CleaveHoistParamCasts : Pass<"cleave-hoist-param-casts", "::mlir::ModuleOp"> {
+  let summary = "Casts a param once, ahead of the layers, where each layer would cast its slice";
+  let description = [{
+    Behind `cleave-lower-precision`. With micro-batches the copy serves them all, forward and
+    backward; with params in shards (`zero 3`) it is the copy's shards that are gathered.
+  }];
+}

@@ -368,7 +368,8 @@ Status verify(const Executable &e) {
   X(avx2)                                                                                          \
   X(fma)                                                                                           \
   X(f16c)                                                                                          \
-  X(bmi) X(bmi2) X(popcnt) X(lzcnt) X(avx512f) X(avx512vl) X(avx512bw) X(avx512dq) X(avx512cd)     \
+  X(bmi)                                                                                           \
+  X(bmi2) X(popcnt) X(lzcnt) X(avx512f) X(avx512vl) X(avx512bw) X(avx512dq) X(avx512cd)            \
       X(avx512vnni) X(avx512bf16)
 std::vector<std::string> cpuFeatures() {
   std::vector<std::string> found;

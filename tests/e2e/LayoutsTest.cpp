@@ -5,8 +5,9 @@
 //
 // 150 layouts in which every value of a setting meets every value of every other:
 // after one step and after five, the loss, the gradient's norm, weights and moments are
-// one rank's, in float64. A momentum after one step is the gradient itself. Dropout is
-// on; rows have unequal numbers of valid labels, one has none.
+// one rank's, in float64, or in the plan's precision as near to float64 as one rank's. A
+// momentum after one step is the gradient itself. Dropout is on; rows have unequal numbers of
+// valid labels, one has none.
 //
 //===----------------------------------------------------------------------===//
 #include "Support.h"
@@ -21,11 +22,11 @@ using namespace cleave::e2e;
 namespace {
 
 /// Numbers of the choices of each setting.
-enum Setting { Tensor, Sequence, Data, Zero, Accumulate, Recompute, Overlap, Settings };
-constexpr std::array<int, Settings> choices = {4, 2, 3, 4, 3, 4, 3};
+enum Setting { Tensor, Sequence, Data, Zero, Accumulate, Recompute, Overlap, Precision, Settings };
+constexpr std::array<int, Settings> choices = {4, 2, 3, 4, 3, 4, 3, 4};
 using Choice = std::array<int, Settings>;
 
-constexpr size_t layouts = 150, perTest = 3;
+constexpr size_t layouts = 150, perTest = 2;
 
 /// Pairs of choices first, then anything else.
 std::vector<Choice> cover() {
@@ -65,19 +66,29 @@ std::vector<Choice> cover() {
 
 constexpr int64_t rows = 16, positions = 7;
 
+/// By the choice: the sentence, and the unit of its type.
+constexpr std::array<std::pair<const char *, double>, 4> precisions = {
+    {{"", 0},
+     {"; precision bf16 master f32 reduce f32", 0x1p-8},
+     {"; precision bf16 master f32 reduce bf16", 0x1p-8},
+     {"; precision f16 master f32 reduce f32", 0x1p-11}}};
+
 std::string sentences(const Choice &c) {
   static const char *recompute[] = {"none", "selective", "full", "every(2)"};
   static const char *overlap[] = {"none", "layers", "bucketed(1kB)"};
   return std::string("shard batch by dp; shard heads, ffn, vocab ") +
          (c[Sequence] ? "else seq " : "") + "by tp; zero " + std::to_string(c[Zero]) +
          " over dp; accumulate " + std::to_string(1 << c[Accumulate]) + "; recompute " +
-         recompute[c[Recompute]] + "; overlap " + overlap[c[Overlap]];
+         recompute[c[Recompute]] + "; overlap " + overlap[c[Overlap]] +
+         precisions[size_t(c[Precision])].first;
 }
 
 Model withPlan(const std::string &plan) {
   Model model = gpt2With("dropout_rate", "0.1");
   model.sizes["batch"] = rows;
-  model.text += "\nplan chosen for gpt2 on (dp, tp) { " + plan + " }\n";
+  bool tensors = plan.find("by tp") != plan.npos;
+  model.text += std::string("\nplan chosen for gpt2 on (dp") + (tensors ? ", tp" : "") + ") { " +
+                plan + " }\n";
   return model;
 }
 
@@ -93,11 +104,12 @@ Tensors inputs() {
 }
 
 /// After one step, and after five.
-std::vector<Tensors> trained(const Model &model, const Layout &layout) {
+std::vector<Tensors> trained(const Model &model, const Layout &layout, DType dtype) {
   OptimizerSettings sgd;
   sgd.kind = "sgd";
   sgd.momentum = 0.9;
-  CompileOptions options = trainStep(DType::F64, sgd);
+  sgd.lossScale = 256;
+  CompileOptions options = trainStep(dtype, sgd);
   options.overlapWorth = 0;
   options.optLevel = 0; // most of the time is the compiler's
   auto session = started(compiled(model, layout, options));
@@ -110,6 +122,8 @@ std::vector<Tensors> trained(const Model &model, const Layout &layout) {
         ran(*session, "train_step", inputs(), {{"seed", int64_t(3)}, {"step", step}, {"lr", 0.1}});
     if (step == 0 || step == 4) {
       results.merge(persistent(*session, true));
+      for (const char *name : {"loss_scale", "loss_scale.steps"})
+        results.erase(name);
       all.push_back(std::move(results));
     }
   }
@@ -121,7 +135,7 @@ INSTANTIATE_TEST_SUITE_P(Of, Layouts, ::testing::Range(size_t(0), layouts / perT
 
 TEST_P(Layouts, AreOneRank) {
   std::vector<Choice> all = cover();
-  std::vector<Tensors> want = trained(withPlan(sentences({})), oneRank());
+  std::vector<Tensors> want = trained(withPlan(sentences({})), oneRank(), DType::F64);
   ASSERT_EQ(want.size(), 2u);
   ASSERT_EQ(want[0].size(), 2 + 2 * 20u);
   for (size_t i = GetParam() * perTest; i < (GetParam() + 1) * perTest; ++i) {
@@ -129,10 +143,20 @@ TEST_P(Layouts, AreOneRank) {
     Layout layout{"", "chosen", {{"dp", int64_t(1) << c[Data]}, {"tp", 1 + c[Tensor]}}};
     layout.name = sentences(c) + " on dp=" + std::to_string(layout.mesh[0].second) +
                   ", tp=" + std::to_string(layout.mesh[1].second);
-    std::vector<Tensors> found = trained(withPlan(sentences(c)), layout);
+    auto [precision, unit] = precisions[size_t(c[Precision])];
+    std::vector<Tensors> found =
+        trained(withPlan(sentences(c)), layout, unit ? DType::F32 : DType::F64);
     ASSERT_EQ(found.size(), 2u) << layout.name;
-    EXPECT_TRUE(close(want[0], found[0], 1e-11)) << layout.name;
-    EXPECT_TRUE(close(want[1], found[1], 1e-11)) << layout.name;
+    if (!unit) {
+      EXPECT_TRUE(close(want[0], found[0], 1e-11)) << layout.name;
+      EXPECT_TRUE(close(want[1], found[1], 1e-11)) << layout.name;
+      continue;
+    }
+    std::vector<Tensors> one = trained(withPlan(std::string("shard batch by dp") + precision),
+                                       {"one", "chosen", {{"dp", 1}}}, DType::F32);
+    ASSERT_EQ(one.size(), 2u);
+    EXPECT_TRUE(asGood(want[0], one[0], found[0], unit)) << layout.name;
+    EXPECT_TRUE(asGood(want[1], one[1], found[1], unit)) << layout.name;
   }
 }
 

@@ -275,4 +275,28 @@ double distance(const HostTensor &a, const HostTensor &b) {
   return ::testing::AssertionSuccess();
 }
 
+::testing::AssertionResult asGood(const Tensors &exact, const Tensors &one, const Tensors &found,
+                                  double unit) {
+  if (exact.empty())
+    return ::testing::AssertionFailure() << "nothing to compare";
+  double overall = 0;
+  for (const auto &[name, value] : exact)
+    if (value.elements() > 1)
+      overall = std::max(overall, largest(value));
+  for (const auto &[name, value] : exact) {
+    auto reference = one.find(name), other = found.find(name);
+    if (reference == one.end() || other == found.end())
+      return ::testing::AssertionFailure() << "no '" << name << "'";
+    double scale = largest(value);
+    if (scale <= 1e-12 * overall)
+      scale = overall;
+    double off = distance(value, other->second);
+    double allowed = std::max(4 * distance(value, reference->second), 8 * unit * scale);
+    if (!(off <= allowed))
+      return ::testing::AssertionFailure()
+             << "'" << name << "' differs by " << off << ", allowed " << allowed;
+  }
+  return ::testing::AssertionSuccess();
+}
+
 } // namespace cleave::e2e

@@ -91,4 +91,9 @@ double distance(const HostTensor &a, const HostTensor &b);
 /// in mathematics (below 1e-12 of the largest of all) within that of the largest.
 ::testing::AssertionResult close(const Tensors &expected, const Tensors &found, double relative);
 
+/// In low precision: the error against float64 is at most 4 times that of one rank in the same
+/// precision; floor: 8 units of the tensor's largest magnitude (2^-8 for bf16, 2^-11 for f16).
+::testing::AssertionResult asGood(const Tensors &exact, const Tensors &one, const Tensors &found,
+                                  double unit);
+
 } // namespace cleave::e2e

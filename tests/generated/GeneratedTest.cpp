@@ -405,6 +405,52 @@ std::string compareResults(mlir::ModuleOp sharded, const std::vector<Array> &arg
   return "";
 }
 
+/// The interpreter rounds nothing, so a program in mixed precision is the program, and its
+/// gradients are, split or not: casts stand where they change neither sums nor shardings.
+TEST(Generated, MixedPrecisionIsTheProgramButForRounding) {
+  int lowered = 0, partial = 0;
+  Check check = [&](uint64_t seed, int steps) -> std::string {
+    Generated program = generate(seed, steps);
+    mlir::OwningOpRef<mlir::ModuleOp> mixed = program.module->clone();
+    mlir::Builder b(&context());
+    auto bf16 = mlir::TypeAttr::get(b.getBF16Type());
+    (*mixed)->setAttr(kPrecisionAttr, bf16);
+    (*mixed)->setAttr(kReduceAttr, seed % 2 ? bf16 : mlir::TypeAttr::get(b.getF32Type()));
+    std::string wrong;
+    auto wanted = differentiated(*program.module, wrong);
+    if (!wrong.empty())
+      return wrong;
+    Messages messages;
+    if (failed(lowerPrecision(*mixed)) || failed(mlir::verify(*mixed)))
+      return "lowering failed: " + messages.text + textOf(*mixed);
+    auto gradients = differentiated(*mixed, wrong);
+    if (!wrong.empty())
+      return wrong;
+    int casts = 0;
+    gradients.walk([&](CastOp op) {
+      casts += isShortFloat(op.getType().getElementType());
+      partial += op.getPartial();
+    });
+    lowered += casts > 0;
+    std::vector<Array> exact = runOne(wanted, program.args, wrong);
+    std::vector<Array> found = runOne(gradients, program.args, wrong);
+    double scale = 0;
+    for (const Array &a : exact)
+      scale = std::max(scale, largest(a));
+    for (size_t i = 0; i < exact.size() && wrong.empty(); ++i)
+      wrong = difference(found[i], exact[i], 1e-11, scale * 1e-3);
+    if (!wrong.empty())
+      return wrong + textOf(gradients);
+    auto sharded = shardedCopy(gradients, nullptr, wrong);
+    return sharded ? compareResults(*sharded, program.args, exact) : wrong;
+  };
+  forSeeds(environment("CLEAVE_PROGRAMS", 1000), "Generated.MixedPrecision*", check);
+  if (!std::getenv("CLEAVE_PROGRAMS")) {
+    EXPECT_GT(lowered, 100);
+    EXPECT_GT(partial, 100);
+  }
+}
+
 TEST(Generated, ShardedAgreesWithUnsharded) {
   Tally tally;
   Check check = [&](uint64_t seed, int steps) -> std::string {

@@ -102,3 +102,11 @@ func.func @dropout_rate(%x: !cleave.tensor<f32 [n=4]>, %s: !cleave.tensor<i64>, 
   %r = cleave.dropout "a" %x rate 1.0 seed %s step %s layer %l {site = 1 : i64} : (!cleave.tensor<f32 [n=4]>, !cleave.tensor<i64>, !cleave.tensor<i64>, !cleave.tensor<i32>) -> !cleave.tensor<f32 [n=4]>
   return
 }
+
+// -----
+
+func.func @attention_of_two_types(%q: !cleave.tensor<bf16 [s=2, d=3]>, %k: !cleave.tensor<bf16 [t=4, d=3]>, %v: !cleave.tensor<f32 [t=4, e=3]>) {
+  // expected-error @+1 {{query, key and value are of one type, not of 'bf16', 'bf16' and 'f32'}}
+  %y, %l = cleave.attention %q, %k, %v {causal = false, depth_dim = "d", key_dim = "t", path = "a", query_dim = "s", rate = 0.0 : f64, scale = 1.0 : f64, site = 1 : i64, value_dim = "e"} : (!cleave.tensor<bf16 [s=2, d=3]>, !cleave.tensor<bf16 [t=4, d=3]>, !cleave.tensor<f32 [t=4, e=3]>) -> (!cleave.tensor<bf16 [s=2, e=3]>, !cleave.tensor<f32 [s=2]>)
+  return
+}

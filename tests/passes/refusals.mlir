@@ -28,7 +28,7 @@ module attributes {cleave.mesh = #cleave.mesh<tp=2>, cleave.plan = [#cleave.shar
 
 //--- bf16.mlir
 func.func @f(%x: !cleave.tensor<bf16 [b=2, w=8]>, %y: !cleave.tensor<bf16 [w=8, f=4]>) -> !cleave.tensor<bf16 [b=2, f=4]> {
-  // PRODUCT: bf16.mlir:3:8: error: 'cleave.contract' op of 'bf16' has no matrix product: f32 and f64 have
+  // PRODUCT: bf16.mlir:3:8: error: 'cleave.contract' op of 'bf16' gives 'bf16'; cleave-prepare-contracts, run before fusion, makes it 'f32' and a cast
   %h = cleave.contract %x, %y : (!cleave.tensor<bf16 [b=2, w=8]>, !cleave.tensor<bf16 [w=8, f=4]>) -> !cleave.tensor<bf16 [b=2, f=4]>
   return %h : !cleave.tensor<bf16 [b=2, f=4]>
 }

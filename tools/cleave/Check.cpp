@@ -144,7 +144,8 @@ private:
   Sizes sizes;
   std::optional<CheckedProgram> checked; ///< with the plan
   bool differentiable = false;
-  double rounding = 0; ///< see Tolerance
+  double rounding = 0;          ///< see Tolerance
+  checked::Precision precision; ///< of both sides
   OptimizerSettings optimizer;
   std::vector<EntryPoint> entries;
   std::vector<std::string> others; ///< further functions, whose results are compared too
@@ -184,9 +185,12 @@ Status Checking::load() {
   differentiable = static_cast<bool>(requireScalar(*checked, **function));
   for (const checked::Function &f : checked->functions)
     for (const checked::Value &value : f.values)
-      rounding = std::max(rounding, value.type.element == DType::BF16  ? 0x1p-8
-                                    : value.type.element == DType::F16 ? 0x1p-11
-                                                                       : 0);
+      rounding = std::max(rounding, unitOf(value.type.element));
+  auto mixed = o.precisionUnder(*checked, planName(o.plan));
+  if (!mixed)
+    return mixed.error();
+  precision = *mixed;
+  rounding = std::max(rounding, unitOf(precision.compute));
   if (rounding > 0)
     note(o.quiet || o.json,
          fmt::format("the program rounds to {}: values are compared to {:.2g} of a tensor's "
@@ -219,6 +223,7 @@ Result<Built> Checking::compileAll(const CheckedProgram &program, const Side &si
   options.mutation = side.mutation;
   options.accumulate = side.plan == "none" ? 1 : o.accumulate;
   options.recompute = o.recompute;
+  options.precision = precision; // not of the exact side, which is f64
   if (!o.mutate.empty())
     options.optLevel = 0; // many short checks; compiling is most of each
   return build(program, side.plan, side.dtype, std::move(options), progress);

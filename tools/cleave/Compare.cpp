@@ -2,6 +2,7 @@
 // Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //===----------------------------------------------------------------------===//
+#include "Difference.h"
 #include "Emulate.h"
 #include "Inputs.h"
 #include "Load.h"
@@ -61,7 +62,7 @@ private:
   /// Training steps amplify rounding a little more with each one. In float32 it passes any
   /// useful tolerance after some hundred steps; in float64 it stays far below.
   bool exact() const { return o.elementType() == DType::F64; }
-  double tolerance() const { return exact() ? 1e-9 : 1e-4; }
+  double tolerance() const { return exact() ? 1e-9 : std::max(1e-4, 2.5 * unit); }
   int64_t judgedSteps() const { return exact() ? o.steps : std::min(o.steps, mostJudged); }
   double tokensPerStep() const;
   void print() const;
@@ -71,6 +72,7 @@ private:
   const CompareOptions &o;
   Progress progress;
   std::vector<Contender> contenders;
+  double unit = 0; ///< of the narrowest type that any of them stores; 0: f32 or wider
 };
 
 Result<Contender> Comparison::prepare(const Source &source, const Sizes &sizes,
@@ -86,6 +88,11 @@ Result<Contender> Comparison::prepare(const Source &source, const Sizes &sizes,
   CompileOptions options;
   options.entries = {{o.function, EntryPoint::Kind::TrainStep, true}};
   options.optimizer = o.optimizer.settings;
+  auto mixed = o.precisionUnder(*program, planName(plan));
+  if (!mixed)
+    return mixed.error();
+  options.precision = *mixed;
+  unit = std::max(unit, unitOf(mixed->compute));
   auto built = build(*program, plan, o.elementType(), std::move(options), progress);
   if (!built)
     return Error{fmt::format("plan {}: {}", plan, built.error().message), built.error().fault};
@@ -416,6 +423,7 @@ void addCompare(Commands &commands) {
   addRate(app, o->optimizer);
   app->add_flag("--losses", o->losses, "print the loss of every step");
   addModel(app, *o);
+  addPrecision(app, *o);
   addSeed(app, *o);
   addThreads(app, *o);
   addOffload(app, *o);

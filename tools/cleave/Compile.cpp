@@ -36,10 +36,10 @@ Status writeText(const CompileCommand &o, const std::string &text) {
 }
 
 Status emitAst(const CompileCommand &o) {
-  std::vector<std::string> options = {"--kind",    "--fn",       "--batch",      "--seq",
-                                      "--dim",     "--training", "--no-fuse",    "--no-overlap",
-                                      "--remarks", "--model",    "--set",        "--dtype",
-                                      "--plan",    "--mesh",     "--accumulate", "--recompute"};
+  std::vector<std::string> options = {
+      "--kind",    "--fn",         "--batch",      "--seq",       "--dim",      "--training",
+      "--no-fuse", "--no-overlap", "--remarks",    "--model",     "--set",      "--dtype",
+      "--plan",    "--mesh",       "--accumulate", "--recompute", "--precision"};
   options.insert(options.end(), OptimizerChoice::compiled().begin(),
                  OptimizerChoice::compiled().end());
   if (auto status =
@@ -97,6 +97,12 @@ Status runCompile(const CompileCommand &o) {
   options.optimizer = *optimizer;
   options.accumulate = o.accumulate;
   options.recompute = o.recompute;
+  auto mixed = o.precisionUnder(*program, planName(o.plan));
+  if (!mixed)
+    return mixed.error();
+  if (auto suited = o.optimizer.suits(*mixed); !suited)
+    return suited;
+  options.precision = *mixed;
   options.fuse = !o.noFuse;
   options.overlap = !o.noOverlap;
   options.entries.clear();

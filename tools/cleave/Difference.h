@@ -47,6 +47,11 @@ struct Tolerance {
   const std::vector<double> *slack = nullptr;
 };
 
+/// The largest relative error of rounding to a type that is narrower than float32; 0 for others.
+constexpr double unitOf(DType type) {
+  return type == DType::BF16 ? 0x1p-8 : type == DType::F16 ? 0x1p-11 : 0;
+}
+
 double largestMagnitude(const HostTensor &tensor);
 
 Difference compareTensors(std::string what, std::string name, const HostTensor &oneRank,

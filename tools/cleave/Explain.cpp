@@ -178,6 +178,10 @@ Result<Built> compileOrRead(const ExplainOptions &o, const checked::Overlap *ove
   options.optimizer = *optimizer;
   options.accumulate = o.accumulate;
   options.recompute = o.recompute;
+  auto mixed = o.precisionUnder(*program, planName(o.plan));
+  if (!mixed)
+    return mixed.error();
+  options.precision = *mixed;
   options.entries = {{o.function,
                       o.kind == "train"   ? EntryPoint::Kind::TrainStep
                       : o.kind == "grads" ? EntryPoint::Kind::Gradients

@@ -343,6 +343,8 @@ Result<Built> readBuilt(const CommonOptions &options) {
     return fixed("--mesh");
   if (!options.dtype.empty())
     return fixed("--dtype");
+  if (!options.precision.empty())
+    return fixed("--precision");
   if (!options.model.empty())
     return fixed("--model");
   auto executable = readExecutable(options.file);

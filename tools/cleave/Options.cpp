@@ -125,6 +125,29 @@ void addTrainingPlan(CLI::App *app, CommonOptions &o) {
           },
           ""))
       ->type_name("WORD");
+  addPrecision(app, o);
+}
+
+void addPrecision(CLI::App *app, CommonOptions &o) {
+  app->add_option("--precision", o.precision,
+                  "mixed precision: bf16 or f16, params learning in f32 and ranks adding in f32; "
+                  "f32: none (as the plan says, else f32)")
+      ->check(oneOf({"bf16", "f16", "f32"}))
+      ->type_name("WORD");
+}
+
+Result<checked::Precision> CommonOptions::precisionUnder(const CheckedProgram &program,
+                                                         const std::string &planName) const {
+  constexpr checked::Precision none{DType::F32, DType::F32};
+  if (precision.empty()) {
+    const checked::Plan *plan = program.plan(planName);
+    return plan && plan->precision && elementType() == DType::F32 ? *plan->precision : none;
+  }
+  if (elementType() == DType::F64)
+    return Error{fmt::format("--precision {} has no effect with --dtype f64, which computes "
+                             "everything in double: give --dtype f32",
+                             precision)};
+  return checked::Precision{*parseDType(precision), DType::F32};
 }
 
 void addSizes(CLI::App *app, CommonOptions &o) {
@@ -238,6 +261,14 @@ void addOptimizerSettings(CLI::App *app, OptimizerChoice &o) {
                   "multiply the gradients by min(1, X / (norm + 1e-6)), norm that of all of them")
       ->check(realNumber(1e-12, 1e12))
       ->type_name("X");
+  app->add_option("--loss-scale", o.settings.lossScale,
+                  "the first scale of the loss, under precision f16 (65536)")
+      ->check(realNumber(1, 0x1p24))
+      ->type_name("X");
+  app->add_option("--loss-scale-steps", o.settings.lossScaleSteps,
+                  "steps with a finite gradient that double it (2000)")
+      ->check(wholeNumber(1, 1LL << 31))
+      ->type_name("N");
   auto list = [&](const char *name, std::vector<std::string> &into, const char *what) {
     return app->add_option(name, into, what)->expected(1)->take_all()->allow_extra_args(false);
   };
@@ -252,8 +283,16 @@ void addOptimizerSettings(CLI::App *app, OptimizerChoice &o) {
 
 const std::vector<std::string> &OptimizerChoice::compiled() {
   static const std::vector<std::string> options = {
-      "--optimizer", "--momentum", "--decay", "--decay-all", "--clip", "--group", "--freeze"};
+      "--optimizer", "--momentum", "--decay",      "--decay-all",       "--clip",
+      "--group",     "--freeze",   "--loss-scale", "--loss-scale-steps"};
   return options;
+}
+
+Status OptimizerChoice::suits(const checked::Precision &precision) const {
+  for (const char *option : {"--loss-scale", "--loss-scale-steps"})
+    if (given(option) && precision.compute != DType::F16)
+      return Error{fmt::format("{} has no effect without precision f16", option)};
+  return {};
 }
 
 bool OptimizerChoice::given(const std::string &option) const {

@@ -15,6 +15,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,7 +25,7 @@ namespace cleave::tool {
 /// The text of an option as the user wrote it; empty or 0: not given.
 struct CommonOptions {
   std::string file;
-  std::string model, function, plan, dtype, out, recompute, emulate;
+  std::string model, function, plan, dtype, out, recompute, precision, emulate;
   std::vector<std::string> settings, mesh, dims;
   int64_t batch = 0, seq = 0, accumulate = 0;
   uint64_t seed = 0;
@@ -33,6 +34,10 @@ struct CommonOptions {
   bool json = false, quiet = false;
 
   DType elementType() const { return dtype == "f64" ? DType::F64 : DType::F32; }
+  /// What --precision says (sums over ranks are f32 then), else the plan, else f32: none. Fails
+  /// where --precision stands beside --dtype f64.
+  Result<checked::Precision> precisionUnder(const CheckedProgram &program,
+                                            const std::string &planName) const;
 };
 
 /// The optimizer of a training step, as the command line has it.
@@ -44,6 +49,8 @@ struct OptimizerChoice {
   /// The settings, with the groups. Fails if an option belongs to the other optimizer, or if one
   /// is given and nothing is trained.
   Result<OptimizerSettings> chosen(bool trains = true) const;
+  /// Fails if an option has no effect in this precision.
+  Status suits(const checked::Precision &precision) const;
   /// Whether the user wrote the option.
   bool given(const std::string &option) const;
   double rate() const { return rate(settings.kind); }
@@ -82,7 +89,8 @@ struct Commands {
 void addFile(CLI::App *app, CommonOptions &o, bool executables);
 void addModel(CLI::App *app, CommonOptions &o);        ///< --model --set --dtype
 void addPlan(CLI::App *app, CommonOptions &o);         ///< --plan --mesh
-void addTrainingPlan(CLI::App *app, CommonOptions &o); ///< --accumulate --recompute
+void addTrainingPlan(CLI::App *app, CommonOptions &o); ///< --accumulate --recompute --precision
+void addPrecision(CLI::App *app, CommonOptions &o);    ///< --precision
 void addMesh(CLI::App *app, CommonOptions &o);
 void addSizes(CLI::App *app, CommonOptions &o); ///< --batch --seq --dim
 void addFunction(CLI::App *app, CommonOptions &o, const std::string &fallback);

@@ -162,6 +162,9 @@ Status runPlan(const PlanOptions &o) {
     if (std::find(axes->begin(), axes->end(), axis.name) != axes->end())
       ranks *= *axis.size;
 
+  auto mixed = o.precisionUnder(*program, planName(o.plan));
+  if (!mixed)
+    return mixed.error();
   std::vector<Level> all(levels);
   Progress progress(o.quiet || o.json);
   std::vector<MeshAxis> mesh;
@@ -170,6 +173,7 @@ Status runPlan(const PlanOptions &o) {
     plan->zero = {numberOf(i), *axes, i == offloads};
     CompileOptions options;
     options.optimizer = *optimizer;
+    options.precision = *mixed;
     options.machineCode = false;
     options.entries = {{o.function, EntryPoint::Kind::TrainStep, true}};
     auto built = build(*program, o.plan, o.elementType(), std::move(options), progress);
@@ -182,7 +186,7 @@ Status runPlan(const PlanOptions &o) {
       level.ringBytes += sum.ringBytes;
     for (const Argument &argument : step.arguments)
       if (argument.role == Argument::Role::Param && argument.donatedTo >= 0) // it learns
-        level.gradients += argument.localBytes;
+        level.gradients += argument.localBytes * byteSize(mixed->reduce) / byteSize(DType::F32);
     level.fits = level.memory.total() <= *memory;
     mesh = built->executable->mesh;
     params = level.memory.paramElements;
@@ -261,6 +265,7 @@ void addPlan(Commands &commands) {
   addOptimizerSettings(app, o->optimizer);
   addSizes(app, *o);
   addModel(app, *o);
+  addPrecision(app, *o);
   addOutput(app, *o);
   commands.action(app, [o] { return runPlan(*o); });
 }

@@ -132,7 +132,11 @@ Result<Built> Running::compileOrRead(const SafetensorsFile &inputs) {
   auto program = source->check(*sizes);
   if (!program)
     return program.error();
+  auto mixed = o.precisionUnder(*program, planName(o.plan));
+  if (!mixed)
+    return mixed.error();
   CompileOptions options;
+  options.precision = *mixed;
   options.entries = {
       {o.function, o.grads ? EntryPoint::Kind::Gradients : EntryPoint::Kind::Function, o.train}};
   return build(*program, o.plan, o.elementType(), std::move(options), progress);
@@ -355,6 +359,7 @@ void addRun(Commands &commands) {
       ->type_name("N");
   addModel(app, *o);
   addPlan(app, *o);
+  addPrecision(app, *o);
   addSizes(app, *o);
   addSeed(app, *o);
   addThreads(app, *o);

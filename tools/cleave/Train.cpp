@@ -31,17 +31,21 @@ struct TrainOptions : CommonOptions {
 struct StepRecord {
   int64_t step = 0;
   double loss = 0, norm = 0, rate = 0, seconds = 0, tokensPerSecond = 0;
+  double lossScale = 0; ///< by which this step's loss was multiplied; 0: by none
 
   /// A norm that is not finite: params and state are what they were.
   bool skipped() const { return !std::isfinite(norm); }
   Json json() const {
-    return {{"step", step},
-            {"loss", loss},
-            {"gradient_norm", norm},
-            {"lr", rate},
-            {"skipped", skipped()},
-            {"seconds", seconds},
-            {"tokens_per_second", tokensPerSecond}};
+    Json json = {{"step", step},
+                 {"loss", loss},
+                 {"gradient_norm", norm},
+                 {"lr", rate},
+                 {"skipped", skipped()},
+                 {"seconds", seconds},
+                 {"tokens_per_second", tokensPerSecond}};
+    if (lossScale > 0)
+      json["loss_scale"] = lossScale;
+    return json;
   }
 };
 
@@ -182,6 +186,12 @@ Result<Built> Training::compileOrRead() {
   options.optimizer = *optimizer;
   options.accumulate = o.accumulate;
   options.recompute = o.recompute;
+  auto mixed = o.precisionUnder(*program, planName(o.plan));
+  if (!mixed)
+    return mixed.error();
+  if (auto suited = o.optimizer.suits(*mixed); !suited)
+    return suited.error();
+  options.precision = *mixed;
   options.overlap = !o.noOverlap;
   return build(*program, o.plan, o.elementType(), std::move(options), progress);
 }
@@ -218,7 +228,18 @@ Status Training::loop(Session &session, const TextSource &text, size_t number) {
   using Clock = std::chrono::steady_clock;
   interrupted = 0;
   InterruptGuard guard;
-  int64_t inARow = 0; // skipped steps
+  int64_t inARow = 0; // skipped steps, behind which no smaller scale of the loss helps
+  auto scale = [&]() -> Result<double> {
+    if (!session.findPersistent("loss_scale"))
+      return 0.0;
+    auto value = session.get("loss_scale");
+    if (!value)
+      return value.error();
+    return elementAsDouble(value->dtype, value->data.data(), 0);
+  };
+  auto lossScale = scale();
+  if (!lossScale)
+    return lossScale.error();
   for (int64_t step = 0; step < o.steps && !interrupted; ++step) {
     auto start = Clock::now();
     double now = o.schedule.at(step + 1, o.steps, rate);
@@ -236,28 +257,35 @@ Status Training::loop(Session &session, const TextSource &text, size_t number) {
     record.loss = numberOf(*result, "loss");
     record.norm = numberOf(*result, "gradient_norm");
     record.rate = now;
+    record.lossScale = *lossScale;
     records.push_back(record);
     double shown = record.tokensPerSecond;
     if (!o.emulate.empty()) {
       emulated.add(session, number);
       shown = tokens / std::max(result->emulatedSeconds, 1e-12);
     }
-    inARow = record.skipped() ? inARow + 1 : 0;
+    lossScale = scale();
+    if (!lossScale)
+      return lossScale.error();
+    bool rescaled = *lossScale != record.lossScale;
+    inARow = record.skipped() && !rescaled ? inARow + 1 : 0;
     if (o.json)
       outLine(recordJson(records.size() - 1));
-    else if (!o.quiet && (wantsLine(record.step) || record.skipped())) {
+    else if (!o.quiet && (wantsLine(record.step) || record.skipped() || rescaled)) {
       progress.clear();
-      out(fmt::format("step {:>5}  loss {:<9.6g}  gradient norm {:<9.4g}  lr {:<9.4g}  {:>9} "
-                      "{}tokens/s{}\n",
-                      record.step, record.loss, record.norm, record.rate,
-                      countText(std::llround(shown)), o.emulate.empty() ? "" : "emulated ",
-                      record.skipped() ? "  skipped: the norm is not finite" : ""));
+      out(fmt::format(
+          "step {:>5}  loss {:<9.6g}  gradient norm {:<9.4g}  lr {:<9.4g}  {:>9} "
+          "{}tokens/s{}{}\n",
+          record.step, record.loss, record.norm, record.rate, countText(std::llround(shown)),
+          o.emulate.empty() ? "" : "emulated ",
+          record.skipped() ? "  skipped: the norm is not finite" : "",
+          rescaled ? fmt::format("  loss scale {:g} -> {:g}", record.lossScale, *lossScale) : ""));
       std::fflush(stdout);
     } else {
       progress.say(fmt::format("step {} of {}, loss {:.6g}", record.step, o.steps, record.loss));
     }
     bool lost = !record.skipped() && !std::isfinite(record.loss);
-    if (lost || inARow == mostSkipped || inARow == o.steps) {
+    if (lost || inARow == mostSkipped || (inARow > 0 && inARow == o.steps)) {
       progress.clear();
       return Error{fmt::format(
           "the loss is {} and the gradient norm {} at step {}{}: a smaller "

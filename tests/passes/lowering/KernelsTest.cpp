@@ -4,9 +4,13 @@
 //===----------------------------------------------------------------------===//
 #include "Reference.h"
 
+#include "runtime/core/Float16.h"
+
 #include "llvm/ADT/StringExtras.h"
 
 #include "gtest/gtest.h"
+
+#include <bit>
 
 using namespace cleave;
 using namespace cleave::test;
@@ -507,6 +511,58 @@ func.func @f(%x: T{f32 a=9}) -> T{bf16 a=9} {
   EXPECT_EQ(y[6], bits(0x00010000));
   EXPECT_TRUE(std::isinf(y[7]));
   EXPECT_EQ(y[8], -1.0);
+}
+
+/// Every number of 16 bits, both of its neighbours' middles and what lies beside these, and the
+/// same once more where a vector ends: stored as the runtime's conversion has it, read as it was.
+TEST(Types, ShortFloatsRoundAsInTheRuntime) {
+  for (auto [type, widen, narrow] :
+       {std::tuple("bf16", &fromBF16, &toBF16), std::tuple("f16", &fromF16, &toF16)}) {
+    std::vector<double> values;
+    auto add = [&](float x) { values.push_back(x); };
+    for (uint32_t bits = 0; bits < 0x8000; ++bits) {
+      float x = widen(static_cast<uint16_t>(bits)), next = widen(static_cast<uint16_t>(bits + 1));
+      add(x);
+      if (!std::isfinite(x))
+        continue;
+      float middle = std::isfinite(next) ? x + (next - x) / 2 : x * (1 + 0x1p-9F);
+      for (float y : {middle, std::nextafter(middle, 0.0F), std::nextafter(middle, INFINITY)}) {
+        add(y);
+        add(-y);
+      }
+    }
+    for (uint32_t nan : {0x7F800001U, 0xFFFFFFFFU, 0x7FC00000U, 0xFF80FFFFU})
+      add(std::bit_cast<float>(nan));
+    add(3.4028235e38F);
+    add(-INFINITY);
+    while (values.size() % 16 != 5) // a tail of 5 in either width of vector
+      values.push_back(values[values.size() % 999]);
+    std::string size = std::to_string(values.size());
+    Program program(expand(with(R"(
+func.func @f(%x: T{f32 a=N}) -> (T{F a=N}, T{f32 a=N}) {
+  %y = cleave.cast %x : T{f32 a=N} -> T{F a=N}
+  %z = cleave.cast %y : T{F a=N} -> T{f32 a=N}
+  return %y, %z : T{F a=N}, T{f32 a=N}
+})",
+                                {{"N", size}, {"F ", std::string(type) + " "}})));
+    std::vector<Tensor> inputs = program.randomInputs(1);
+    inputs[0].data = values;
+    for (int bits : {256, 512}) {
+      if (bits == 512 && !__builtin_cpu_supports("avx512f"))
+        continue;
+      std::vector<Tensor> got = program.run(inputs, {}, {bits, 2});
+      ASSERT_EQ(got.size(), 2u);
+      for (size_t i = 0; i < values.size(); ++i) {
+        auto x = static_cast<float>(values[i]);
+        float want = widen(narrow(x));
+        for (const Tensor &y : got)
+          ASSERT_TRUE(std::isnan(x)
+                          ? std::isnan(y.data[i]) && std::isnan(want)
+                          : y.data[i] == want && std::signbit(y.data[i]) == std::signbit(want))
+              << type << " of " << x << " is " << y.data[i] << ", not " << want;
+      }
+    }
+  }
 }
 
 TEST(Types, IntegersAndCasts) {

@@ -88,3 +88,23 @@ func.func @copy_result(%a: !cleave.tensor<f32 [b=8, m=64, k=32]>, %w: !cleave.te
   %2 = cleave.reduce sum %0 over ["b"] : !cleave.tensor<f32 [m=64, n=16, b=8]> -> !cleave.tensor<f32 [m=64, n=16]>
   return %1, %2 : !cleave.tensor<f32 [m=64, n=16, b=8]>, !cleave.tensor<f32 [m=64, n=16]>
 }
+
+// What is added up in f32 is rounded behind the product.
+// CHECK-LABEL: func @short_result
+// CHECK: %[[SUM:.*]] = cleave.contract %{{.*}} -> !cleave.tensor<f32 [m=40, n=50]>
+// CHECK-NEXT: %[[ROUNDED:.*]] = cleave.cast %[[SUM]] : <f32 [m=40, n=50]> -> <bf16 [m=40, n=50]>
+// CHECK-NEXT: return %[[ROUNDED]]
+func.func @short_result(%a: !cleave.tensor<bf16 [m=40, k=30]>, %w: !cleave.tensor<bf16 [k=30, n=50]>) -> !cleave.tensor<bf16 [m=40, n=50]> {
+  %0 = cleave.contract %a, %w : (!cleave.tensor<bf16 [m=40, k=30]>, !cleave.tensor<bf16 [k=30, n=50]>) -> !cleave.tensor<bf16 [m=40, n=50]>
+  return %0 : !cleave.tensor<bf16 [m=40, n=50]>
+}
+
+// Products without a sum are elementwise, in f32 too.
+// CHECK-LABEL: func @short_outer
+// CHECK-DAG: %[[A:.*]] = cleave.cast %{{.*}} : <bf16 [m=4]> -> <f32 [m=4]>
+// CHECK-DAG: %[[B:.*]] = cleave.cast %{{.*}} : <bf16 [n=5]> -> <f32 [n=5]>
+// CHECK: cleave.mul %[[A]], %[[B]] : (!cleave.tensor<f32 [m=4]>, !cleave.tensor<f32 [n=5]>) -> !cleave.tensor<f32 [m=4, n=5]>
+func.func @short_outer(%a: !cleave.tensor<bf16 [m=4]>, %w: !cleave.tensor<bf16 [n=5]>) -> !cleave.tensor<f32 [m=4, n=5]> {
+  %0 = cleave.contract %a, %w : (!cleave.tensor<bf16 [m=4]>, !cleave.tensor<bf16 [n=5]>) -> !cleave.tensor<f32 [m=4, n=5]>
+  return %0 : !cleave.tensor<f32 [m=4, n=5]>
+}

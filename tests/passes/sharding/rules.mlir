@@ -27,6 +27,14 @@ func.func @rules(%x: !cleave.tensor<f32 [b=2, s=3, k=4]>, %w: !cleave.tensor<f32
   // Rounding does not commute with a sum.
   // CHECK: rule: b=2, s=3, k=4 | [b, s, k] -> [b, s, k]{{ *$}}
   %10 = cleave.cast %x : !cleave.tensor<f32 [b=2, s=3, k=4]> -> !cleave.tensor<bf16 [b=2, s=3, k=4]>
+  // Unless the parts may be rounded; and what is not rounded does.
+  // CHECK: rule: b=2, s=3, k=4 | [b, s, k] -> [b, s, k] | sum passes {0}
+  %11 = cleave.cast %x partial : !cleave.tensor<f32 [b=2, s=3, k=4]> -> !cleave.tensor<bf16 [b=2, s=3, k=4]>
+  // CHECK: rule: b=2, s=3, k=4 | [b, s, k] -> [b, s, k] | sum passes {0}
+  %12 = cleave.cast %10 : !cleave.tensor<bf16 [b=2, s=3, k=4]> -> !cleave.tensor<f32 [b=2, s=3, k=4]>
+  // Two types of 16 bits hold different numbers.
+  // CHECK: rule: b=2, s=3, k=4 | [b, s, k] -> [b, s, k]{{ *$}}
+  %13 = cleave.cast %10 : !cleave.tensor<bf16 [b=2, s=3, k=4]> -> !cleave.tensor<f16 [b=2, s=3, k=4]>
   return
 }
 
