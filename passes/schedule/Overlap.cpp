@@ -39,31 +39,48 @@ size_t StepList::firstConflict(size_t collective) const {
 // Gradients
 //===----------------------------------------------------------------------===//
 
-bool StepList::readsFrom(const Recorded &reader, const Recorded &step) const {
-  return std::any_of(reader.reads.begin(), reader.reads.end(), [&](Place read) {
-    read.buffer = find(read.buffer);
-    return std::any_of(step.writes.begin(), step.writes.end(), [&](Place write) {
-      write.buffer = find(write.buffer);
-      return read.overlaps(write);
-    });
-  });
+StepList::Readers StepList::readers() const {
+  Readers found(buffers.size());
+  for (size_t i = 0; i < steps.size(); ++i)
+    for (const Place &read : steps[i].reads)
+      if (auto &list = found[find(read.buffer)]; list.empty() || list.back() != i)
+        list.push_back(i);
+  return found;
+}
+
+/// The later steps that read what the step writes, in order.
+std::vector<size_t> StepList::readersOf(size_t step, const Readers &readers) const {
+  std::set<size_t> found;
+  for (Place write : steps[step].writes) {
+    write.buffer = find(write.buffer);
+    const std::vector<size_t> &list = readers[write.buffer];
+    for (auto j = std::upper_bound(list.begin(), list.end(), step); j != list.end(); ++j)
+      for (Place read : steps[*j].reads) {
+        read.buffer = find(read.buffer);
+        if (read.overlaps(write))
+          found.insert(*j);
+      }
+  }
+  return {found.begin(), found.end()};
 }
 
 /// Whether a product of the backward pass reads what the step makes, or what others make of it.
-bool StepList::entersProduct(size_t i, std::vector<std::optional<bool>> &known) const {
+bool StepList::entersProduct(size_t i, const Readers &readers,
+                             std::vector<std::optional<bool>> &known) const {
   if (known[i])
     return *known[i];
   known[i] = false;
-  for (size_t j = i + 1; j < steps.size() && !*known[i]; ++j)
-    if (steps[j].backward && readsFrom(steps[j], steps[i]))
+  for (size_t j : readersOf(i, readers))
+    if (steps[j].backward && !*known[i])
       known[i] = steps[j].step.kind == StepKind::Gemm ||
-                 steps[j].step.kind == StepKind::Attention || entersProduct(j, known);
+                 steps[j].step.kind == StepKind::Attention || entersProduct(j, readers, known);
   return *known[i];
 }
 
 /// The param whose gradient the step makes: what becomes of it is a result "grad:PARAM", or the
 /// optimizer's first step that reads it reads the param too, or its state. Empty if neither is so.
-std::string StepList::paramOf(size_t gradient, const Program &program) const {
+std::string StepList::paramOf(size_t gradient, const Readers &readers,
+                              const Program &program) const {
   std::vector<size_t> from = {gradient};
   for (size_t next = 0; next < from.size(); ++next) {
     for (const Place &write : steps[from[next]].writes)
@@ -72,10 +89,8 @@ std::string StepList::paramOf(size_t gradient, const Program &program) const {
         if (name.substr(0, 5) == "grad:")
           return std::string(name.substr(5));
       }
-    for (size_t j = from[next] + 1; j < steps.size(); ++j) {
+    for (size_t j : readersOf(from[next], readers)) {
       const Recorded &reader = steps[j];
-      if (!readsFrom(reader, steps[from[next]]))
-        continue;
       std::set<std::string> names;
       for (const Place &read : reader.reads)
         if (const Buffer &b = buffers[find(read.buffer)]; b.kind == Buffer::Kind::Argument) {
@@ -118,6 +133,7 @@ std::vector<int32_t> StepList::argumentsBehind() const {
 
 void StepList::sayWhatMoves(Program &program) const {
   const std::vector<int32_t> arguments = argumentsBehind();
+  const Readers readers = this->readers();
   std::vector<std::optional<bool>> known(steps.size());
   for (size_t i = 0; i < steps.size(); ++i) {
     const auto *c = std::get_if<CollectiveStep>(&steps[i].step.action);
@@ -134,10 +150,10 @@ void StepList::sayWhatMoves(Program &program) const {
     };
     const char *moves = "activation";
     std::string param;
-    if (sums && steps[i].backward && !entersProduct(i, known)) {
+    if (sums && steps[i].backward && !entersProduct(i, readers, known)) {
       moves = "gradient";
       if (site.moves.empty())
-        param = paramOf(i, program);
+        param = paramOf(i, readers, program);
     } else if (c->kind == CollectiveStep::Kind::AllGather &&
                (optimizer || !argument(steps[i].reads[0]).empty())) {
       moves = "param";

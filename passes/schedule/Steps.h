@@ -102,9 +102,13 @@ public:
 private:
   bool conflicts(const Recorded &collective, const Recorded &step) const;
   size_t firstConflict(size_t collective) const;
-  bool readsFrom(const Recorded &reader, const Recorded &step) const;
-  bool entersProduct(size_t step, std::vector<std::optional<bool>> &known) const;
-  std::string paramOf(size_t gradient, const Program &program) const;
+  /// By buffer: the steps that read it, in order.
+  using Readers = std::vector<std::vector<size_t>>;
+  Readers readers() const;
+  std::vector<size_t> readersOf(size_t step, const Readers &readers) const;
+  bool entersProduct(size_t step, const Readers &readers,
+                     std::vector<std::optional<bool>> &known) const;
+  std::string paramOf(size_t gradient, const Readers &readers, const Program &program) const;
   struct Bucket;
   void fill(const Bucket &bucket, std::vector<CollectiveSite> &sites,
             std::map<size_t, std::vector<Recorded>> &before);
