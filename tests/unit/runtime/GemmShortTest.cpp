@@ -7,6 +7,8 @@
 // widened operands, which GemmTest.cpp tests.
 //
 //===----------------------------------------------------------------------===//
+#include "UsableKernels.h"
+
 #include "runtime/core/Float16.h"
 #include "runtime/cpu/Gemm.h"
 #include "runtime/cpu/GemmKernel.h"
@@ -20,17 +22,6 @@
 using namespace cleave;
 
 namespace {
-std::vector<const GemmKernels *> usableKernels() {
-  std::vector<const GemmKernels *> out;
-#if defined(__x86_64__)
-  for (const GemmKernels *kernels : {&gemmAvx512, &gemmAvx2})
-    if (kernels->rejection()[0] == '\0')
-      out.push_back(kernels);
-#endif
-  out.push_back(&gemmPortable);
-  return out;
-}
-
 class GemmShort : public ::testing::TestWithParam<DType> {
 protected:
   float widened(uint16_t bits) const {

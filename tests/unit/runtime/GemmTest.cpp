@@ -2,6 +2,8 @@
 // Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //===----------------------------------------------------------------------===//
+#include "UsableKernels.h"
+
 #include "runtime/cpu/Gemm.h"
 #include "runtime/cpu/GemmKernel.h"
 
@@ -16,18 +18,6 @@
 using namespace cleave;
 
 namespace {
-/// The kernels that this processor runs.
-std::vector<const GemmKernels *> usableKernels() {
-  std::vector<const GemmKernels *> out;
-#if defined(__x86_64__)
-  for (const GemmKernels *kernels : {&gemmAvx512, &gemmAvx2})
-    if (kernels->rejection()[0] == '\0')
-      out.push_back(kernels);
-#endif
-  out.push_back(&gemmPortable);
-  return out;
-}
-
 /// A product with its operands. Nothing lies behind the operands' last elements: a
 /// sanitizer sees what reads there.
 template <typename T> struct Case {
