@@ -26,7 +26,7 @@ enum Setting { Tensor, Sequence, Data, Zero, Accumulate, Recompute, Overlap, Pre
 constexpr std::array<int, Settings> choices = {4, 2, 3, 4, 3, 4, 3, 4};
 using Choice = std::array<int, Settings>;
 
-constexpr size_t layouts = 150, perTest = 2;
+constexpr size_t layouts = 150, perTest = 1;
 
 /// Pairs of choices first, then anything else.
 std::vector<Choice> cover() {
