@@ -44,7 +44,10 @@ public:
     for (int round = 0; round < 3 && propagate(function); ++round) {
     }
     unsplitLayers(function); // a pinned layer dim spreads
-    zero = placeByZero(context, function, shardings);
+    if (context.zeroLevel()) {
+      ParamFlow flow(function);
+      zero = placeShards(flow, shardsByPlan(context, function, flow, shardings), shardings);
+    }
     write(function);
   }
 

@@ -22,7 +22,13 @@
 #include "llvm/ADT/StringMap.h"
 #include "llvm/ADT/StringSet.h"
 
+#include <functional>
+
 namespace cleave {
+
+struct RouteStep;
+/// What a step of a way between two shardings costs (Route.h), for elements of so many bytes.
+using RoutePrice = std::function<double(const RouteStep &, int64_t elementBytes)>;
 
 /// All stages, in place, over every function of the module. The module says
 /// its mesh and plan (kMeshAttr, kPlanAttr); with neither, types stay as they are
@@ -116,6 +122,10 @@ public:
   mlir::ArrayAttr axes(llvm::ArrayRef<int> list) const;
   std::string text(llvm::ArrayRef<int> list) const;
 
+  /// What ways between shardings are chosen by; empty: bytes.
+  const RoutePrice &price() const { return priceOfStep; }
+  void setPrice(RoutePrice price) { priceOfStep = std::move(price); }
+
   /// Elements of one rank along a dim.
   int64_t block(int64_t size, llvm::ArrayRef<int> list) const {
     int64_t p = sizeOf(list);
@@ -135,6 +145,7 @@ private:
   llvm::SmallVector<Atom> atoms;
   llvm::StringSet<> mentioned;
   llvm::StringMap<int64_t> dimSizes;
+  RoutePrice priceOfStep;
 };
 
 /// Moves a value to another sharding of its dims, and reduces what is unreduced.

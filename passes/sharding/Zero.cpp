@@ -3,181 +3,86 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //===----------------------------------------------------------------------===//
 #include "passes/sharding/Zero.h"
+#include "passes/sharding/ParamFlow.h"
 
 using namespace mlir;
 using namespace cleave;
 
 namespace {
 
-bool sameDims(Value a, Value b) {
-  auto x = dyn_cast<NamedTensorType>(a.getType()), y = dyn_cast<NamedTensorType>(b.getType());
-  return x && y && x.getNames() == y.getNames() && x.getSizes() == y.getSizes();
-}
-
-bool isUpdate(Operation *op) {
-  auto phase = op->getAttrOfType<StringAttr>(kPhase);
-  return phase && phase.getValue() == "optimizer";
-}
-
 class ZeroAssignment {
 public:
-  ZeroAssignment(const ShardingContext &context, func::FuncOp function, ShardingMap &lives)
-      : context(context), function(function), lives(lives) {}
+  ZeroAssignment(const ParamFlow &flow, ArrayRef<ParamShards> shards, ShardingMap &lives)
+      : flow(flow), shards(shards), lives(lives) {}
 
   ZeroPlacement run() {
-    auto ret = cast<func::ReturnOp>(function.getBody().front().getTerminator());
-    for (BlockArgument arg : function.getArguments()) {
-      auto role = attribute<StringAttr>(arg, kRole);
-      bool param = role && role.getValue() == "param";
-      if (!param && (!role || role.getValue() != "state"))
-        continue;
-      auto layers = attribute<IntegerAttr>(arg, kStacked);
-      Sharding whole = lives[arg];
-      Sharding shard = context.zeroTarget(tensorOf(arg), whole, layers ? layers.getInt() : 0,
-                                          attribute<ArrayAttr>(arg, kPinAxes));
-      if (shard == whole)
-        continue;
-      if (!param || context.zeroLevel() == 3)
-        lives[arg] = shard;
-      if (param && context.zeroLevel() == 3)
-        placement.readAs[arg] = whole;
-      if (param && context.zeroLevel() >= 2)
-        gradientResult(arg, shard, ret);
-      if (auto to = attribute<IntegerAttr>(arg, kDonatedTo)) {
-        Value updated = ret.getOperand(to.getInt());
-        update(updated, arg, shard);
-        if (param && context.zeroLevel() < 3 && lives.lookup(updated) == shard)
-          placement.restsAs[updated] = whole;
-      }
+    for (auto [p, param] : llvm::enumerate(flow.params))
+      wholes.push_back(lives[param]);
+    for (auto &[v, place] : flow.places) {
+      const ParamShards &zero = shards[place.param];
+      if (zero.level && !(zero.shard == wholes[place.param]))
+        apply(v, place, zero);
     }
-    rest();
-    copies();
-    slices();
     return std::move(placement);
   }
 
 private:
-  template <typename T> T attribute(BlockArgument arg, StringRef name) {
-    return function.getArgAttrOfType<T>(arg.getArgNumber(), name);
-  }
-
-  /// The value and what it is computed from, back to the gradient.
-  void update(Value v, BlockArgument of, const Sharding &shard) {
-    Operation *op = v.getDefiningOp();
-    if (!op || !sameDims(v, of) || !inShards.try_emplace(v, shard).second)
-      return;
-    if (!isUpdate(op))
-      return gradient(v, shard);
-    lives[v] = shard;
-    for (Value operand : op->getOperands())
-      update(operand, of, shard);
-  }
-
-  /// What else the optimizer computes from values in shards: the gradient's norm.
-  void rest() {
-    for (Operation &op : function.getBody().front()) {
-      if (!isUpdate(&op))
-        continue;
-      for (Value result : op.getResults())
-        for (Value operand : op.getOperands())
-          if (auto it = inShards.find(operand); it != inShards.end() && sameDims(operand, result)) {
-            Sharding shard = it->second;
-            if (inShards.try_emplace(result, shard).second)
-              lives[result] = shard;
-            break;
-          }
-    }
-  }
-
-  void gradientResult(BlockArgument param, const Sharding &shard, func::ReturnOp ret) {
-    auto path = attribute<StringAttr>(param, kName);
-    for (unsigned i = 0; path && i < function.getNumResults(); ++i)
-      if (auto name = function.getResultAttrOfType<StringAttr>(i, kName);
-          name && name.getValue() == "grad:" + path.getValue().str()) {
-        placement.gradients[param] = shard;
-        gradient(ret.getOperand(i), shard);
-      }
-  }
-
-  /// Kept in shards from where its sum is complete: of layers' gradients in the layer.
-  void gradient(Value v, Sharding shard) {
-    auto result = dyn_cast<OpResult>(v);
-    if (!result)
-      return;
-    if (auto join = dyn_cast<JoinDimsOp>(result.getOwner()); join && shard.dims.front().empty()) {
+  void apply(Value v, const ParamFlow::Place &place, const ParamShards &zero) {
+    NamedTensorType type = tensorOf(v), param = tensorOf(flow.params[place.param]);
+    Sharding shard = shardingOfPart(zero.shard, param, type);
+    Sharding whole = shardingOfPart(wholes[place.param], param, type);
+    switch (place.role) {
+    case ParamFlow::Role::Param:
+      if (zero.level >= 2 && flow.gradientResults[place.param])
+        placement.gradients[v] = shard;
+      [[fallthrough]];
+    case ParamFlow::Role::Slice:
+      if (zero.level < 3)
+        return;
       lives[v] = shard;
-      shard.dims.insert(shard.dims.begin(), SmallVector<int, 2>());
-      return gradient(join.getOperand(), shard);
-    }
-    auto repeat = dyn_cast<RepeatOp>(result.getOwner());
-    if (!repeat) {
-      placement.restsAs[v] = shard;
-      // A sum is taken before it is widened.
-      if (auto wide = dyn_cast<CastOp>(result.getOwner()))
-        gradient(wide.getOperand(), shard);
+      placement.readAs[v] = whole;
+      return;
+    case ParamFlow::Role::Renewed:
+      if (zero.level < 3)
+        placement.restsAs[v] = whole;
+      [[fallthrough]];
+    case ParamFlow::Role::State:
+    case ParamFlow::Role::Update:
+      lives[v] = shard;
+      return;
+    case ParamFlow::Role::Gradient:
+    case ParamFlow::Role::KeptGradient:
+      if (zero.level < 2 && flow.onlyResults.contains(v))
+        return;
+      (place.role == ParamFlow::Role::Gradient ? placement.restsAs[v] : lives[v]) = shard;
       return;
     }
-    if (result.getResultNumber() < repeat.getNumCarried())
-      return; // summed from layer to layer: whole until it is complete
-    if (!shard.dims.front().empty())
-      return; // no layer has a part of it
-    lives[v] = shard;
-    shard.dims.erase(shard.dims.begin());
-    gradient(repeat.getYield().getOperand(result.getResultNumber()), shard);
   }
 
-  /// A param in shards that is read in another type only: its shard is cast, and the copy's shards
-  /// are gathered.
-  void copies() {
-    for (BlockArgument arg : function.getArguments()) {
-      auto whole = placement.readAs.find(arg);
-      if (whole == placement.readAs.end() || !llvm::all_of(arg.getUsers(), [](Operation *user) {
-            return isa<CastOp, func::ReturnOp>(user) || isUpdate(user);
-          }))
-        continue;
-      Sharding readAs = whole->second;
-      for (Operation *user : arg.getUsers())
-        if (isa<CastOp>(user) && !isUpdate(user)) {
-          lives[user->getResult(0)] = lives[arg];
-          placement.readAs[user->getResult(0)] = readAs;
-        }
-    }
-  }
-
-  /// Layers' slices of params in shards, and of groups of layers.
-  void slices() {
-    for (auto split : function.getBody().front().getOps<SplitDimOp>())
-      if (auto it = placement.readAs.find(split.getOperand()); it != placement.readAs.end()) {
-        Sharding whole = it->second, shard = lives[split.getOperand()];
-        if (!shard.dims.front().empty())
-          continue;
-        whole.dims.insert(whole.dims.begin(), SmallVector<int, 2>());
-        shard.dims.insert(shard.dims.begin(), SmallVector<int, 2>());
-        placement.readAs[split.getResult()] = whole;
-        lives[split.getResult()] = shard;
-      }
-    function.walk<WalkOrder::PreOrder>([&](RepeatOp repeat) {
-      for (auto [slice, stack] : llvm::zip_equal(repeat.getSlices(), repeat.getStacked()))
-        if (auto it = placement.readAs.find(stack); it != placement.readAs.end()) {
-          Sharding whole = it->second, shard = lives[stack];
-          whole.dims.erase(whole.dims.begin());
-          shard.dims.erase(shard.dims.begin());
-          placement.readAs[slice] = whole;
-          lives[slice] = shard;
-        }
-    });
-  }
-
-  const ShardingContext &context;
-  func::FuncOp function;
+  const ParamFlow &flow;
+  ArrayRef<ParamShards> shards;
   ShardingMap &lives;
-  ShardingMap inShards; ///< gradients, and values of the update
+  SmallVector<Sharding> wholes;
   ZeroPlacement placement;
 };
 
 } // namespace
 
-ZeroPlacement cleave::placeByZero(const ShardingContext &context, func::FuncOp function,
+SmallVector<ParamShards> cleave::shardsByPlan(const ShardingContext &context, func::FuncOp function,
+                                              const ParamFlow &flow, const ShardingMap &lives) {
+  SmallVector<ParamShards> shards;
+  for (BlockArgument arg : flow.params) {
+    auto layers = function.getArgAttrOfType<IntegerAttr>(arg.getArgNumber(), kStacked);
+    Sharding whole = lives.lookup(arg);
+    shards.push_back(
+        {context.zeroTarget(tensorOf(arg), whole, layers ? layers.getInt() : 0,
+                            function.getArgAttrOfType<ArrayAttr>(arg.getArgNumber(), kPinAxes)),
+         static_cast<int>(context.zeroLevel())});
+  }
+  return shards;
+}
+
+ZeroPlacement cleave::placeShards(const ParamFlow &flow, ArrayRef<ParamShards> shards,
                                   ShardingMap &lives) {
-  return context.zeroLevel() ? ZeroAssignment(context, function, lives).run() : ZeroPlacement();
+  return ZeroAssignment(flow, shards, lives).run();
 }

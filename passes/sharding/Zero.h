@@ -21,7 +21,7 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
-#include "passes/sharding/Sharding.h"
+#include "passes/sharding/ParamFlow.h"
 
 namespace cleave {
 
@@ -33,9 +33,20 @@ struct ZeroPlacement {
   ShardingMap gradients; ///< by param: of its gradient as a result, where not the param's
 };
 
-/// Decides for one function; nothing without `zero`. Changes in `lives` what is in
-/// shards: params, states, gradients of layers, and the values of the update.
-ZeroPlacement placeByZero(const ShardingContext &context, mlir::func::FuncOp function,
+/// How a param's optimizer state (by level also gradient, or the param) is split further.
+struct ParamShards {
+  Sharding shard;
+  int level = 0;
+};
+
+/// Of each param of the flow, what the plan's `zero` says. `lives`: where params live without.
+llvm::SmallVector<ParamShards> shardsByPlan(const ShardingContext &context,
+                                            mlir::func::FuncOp function, const ParamFlow &flow,
+                                            const ShardingMap &lives);
+
+/// Decides for one function. Changes in `lives` what is in shards: params, states, gradients
+/// of layers, and the values of the update.
+ZeroPlacement placeShards(const ParamFlow &flow, llvm::ArrayRef<ParamShards> shards,
                           ShardingMap &lives);
 
 } // namespace cleave
