@@ -183,11 +183,29 @@ struct PlanRule {
   std::vector<PlanAlternative> alternatives; ///< replicate: one, without dims
 };
 
+/// `at forward.x: ...`, `at body.wq: zero 2 over dp`, `at [batch, seq]: ...`
 struct PlanPin {
   SourceRange range;
-  std::string path;
+  std::string path; ///< empty: `dims` stand for all values that have just these
+  std::vector<Name> dims;
   SourceRange pathRange;
   PlanRule rule;
+  bool zero = false; ///< `level` and `rule`'s axes say how a param is split further
+  int64_t level = 0;
+};
+
+/// `never all_gather wte`
+struct PlanNever {
+  SourceRange range;
+  Name kind;
+  std::string path;
+  SourceRange pathRange;
+};
+
+/// `memory 24GB`
+struct PlanMemory {
+  SourceRange range;
+  int64_t bytes = 0;
 };
 
 /// `overlap bucketed(25MB)`
@@ -240,6 +258,9 @@ struct Plan {
   std::vector<PlanAccumulate> accumulates;
   std::vector<PlanRecompute> recomputes; ///< more than one is an error
   std::vector<PlanPrecision> precisions;
+  std::vector<SourceRange> autos; ///< `auto`
+  std::vector<PlanNever> nevers;
+  std::vector<PlanMemory> memories;
 };
 
 struct File {

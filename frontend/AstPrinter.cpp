@@ -320,6 +320,12 @@ public:
         out += " = " + std::to_string(*p.axes[i].size);
     }
     out += ") {\n";
+    if (!p.autos.empty())
+      out += "  auto\n";
+    for (const PlanMemory &m : p.memories)
+      out += "  memory " + std::to_string(m.bytes) + "B\n";
+    for (const PlanNever &n : p.nevers)
+      out += "  never " + n.kind.text + " " + n.path + "\n";
     for (const PlanRule &r : p.rules) {
       out += "  ";
       rule(r);
@@ -346,8 +352,22 @@ public:
              (precision.master.text.empty() ? "" : " master " + precision.master.text) +
              (precision.reduce.text.empty() ? "" : " reduce " + precision.reduce.text) + "\n";
     for (const PlanPin &pin : p.pins) {
-      out += "  at " + pin.path + ": ";
-      rule(pin.rule);
+      out += "  at ";
+      if (pin.path.empty()) {
+        out += '[';
+        names(pin.dims);
+        out += ']';
+      }
+      out += pin.path + ": ";
+      if (pin.zero) {
+        out += "zero " + std::to_string(pin.level);
+        if (pin.level) {
+          out += " over ";
+          names(pin.rule.alternatives[0].axes);
+        }
+      } else {
+        rule(pin.rule);
+      }
       out += '\n';
     }
     out += "}\n";

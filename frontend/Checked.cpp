@@ -277,6 +277,12 @@ public:
         out += (&axis == &p.axes.front() ? "" : ", ") + axis.name +
                (axis.size ? "=" + std::to_string(*axis.size) : "");
       out += ")\n";
+      if (p.automatic)
+        out += "  auto\n";
+      if (p.memoryBytes)
+        out += "  memory " + std::to_string(p.memoryBytes) + "B\n";
+      for (const Never &never : p.nevers)
+        out += "  never " + never.kind + " " + never.path + "\n";
       for (const ShardRule &r : p.rules) {
         out += "  ";
         rule(r);
@@ -289,8 +295,11 @@ public:
       if (p.zero)
         out += "  zero " + std::to_string(p.zero->level) + " over " + join(p.zero->axes) + "\n";
       for (const Pin &pin : p.pins) {
-        out += "  at " + pin.path + ": ";
-        if (pin.replicate)
+        out += "  at " + (pin.path.empty() ? "[" + join(pin.dims) + "]" : pin.path) + ": ";
+        if (pin.zeroLevel)
+          out += "zero " + std::to_string(*pin.zeroLevel) +
+                 (*pin.zeroLevel ? " over " + join(pin.axes) : "");
+        else if (pin.replicate)
           out += "replicate over " + join(pin.axes);
         else
           rule(pin.rule);

@@ -229,6 +229,16 @@ struct Pin {
   bool replicate = false;
   std::vector<std::string> axes; ///< the axes that the pin speaks of
   ShardRule rule;
+  /// Of a param under `auto`: how it is split further, in place of `rule`.
+  std::optional<int> zeroLevel;
+  /// Instead of a path, under `auto`: of all values with just these dims (atoms).
+  std::vector<std::string> dims;
+  SourceRange range;
+};
+
+/// `never all_gather wte`
+struct Never {
+  std::string kind, path;
   SourceRange range;
 };
 
@@ -270,6 +280,9 @@ struct Plan {
   std::string accumulateDim = "batch";
   std::string recompute = "selective"; ///< or "none", "full", "every(4)"
   std::optional<Precision> precision;
+  bool automatic = false; ///< what the plan doesn't say is searched for
+  std::vector<Never> nevers;
+  int64_t memoryBytes = 0; ///< of a rank; 0: no limit
   SourceRange range;
 };
 

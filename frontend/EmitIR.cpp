@@ -4,6 +4,7 @@
 //===----------------------------------------------------------------------===//
 #include "frontend/EmitIR.h"
 
+#include "ir/Auto.h"
 #include "ir/Dialect.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -207,6 +208,35 @@ private:
     return ShardRuleAttr::get(b.getContext(), alternatives, axes);
   }
 
+  /// What the search of an automatic plan must know (ir/Auto.h).
+  mlir::DictionaryAttr searchSettings() {
+    llvm::SmallVector<mlir::NamedAttribute> list;
+    auto set = [&](llvm::StringRef key, Attribute value) {
+      list.push_back(b.getNamedAttr(key, value));
+    };
+    llvm::SmallVector<Attribute> compounds, homes, nevers;
+    for (const checked::NamedDim &dim : program.dims)
+      if (dim.atoms.size() > 1)
+        compounds.push_back(strings(dim.atoms));
+    for (const checked::Pin &pin : plan->pins)
+      if (pin.path.empty())
+        homes.push_back(b.getArrayAttr({strings(pin.dims),
+                                        b.getArrayAttr(pin.replicate ? llvm::ArrayRef<Attribute>()
+                                                                     : Attribute(rule(pin.rule))),
+                                        strings(pin.axes)}));
+    for (const checked::Never &never : plan->nevers)
+      nevers.push_back(strings({never.kind, never.path}));
+    if (!compounds.empty())
+      set(kAutoCompounds, b.getArrayAttr(compounds));
+    if (!homes.empty())
+      set(kAutoHomes, b.getArrayAttr(homes));
+    if (!nevers.empty())
+      set(kAutoNever, b.getArrayAttr(nevers));
+    if (plan->memoryBytes)
+      set(kAutoMemory, b.getI64IntegerAttr(plan->memoryBytes));
+    return b.getDictionaryAttr(list);
+  }
+
   Status planAttributes(mlir::ModuleOp module) {
     llvm::SmallVector<StringAttr> names;
     llvm::SmallVector<int64_t> sizes;
@@ -234,6 +264,8 @@ private:
       module->setAttr(kZeroAttr, ZeroAttr::get(b.getContext(), plan->zero->level, axes,
                                                plan->zero->offloadsOptimizer));
     }
+    if (plan->automatic)
+      module->setAttr(kAutoAttr, searchSettings());
     module->setAttr(kPlanName, b.getStringAttr(plan->name));
     if (plan->range.valid())
       module->setLoc(mlir::FusedLoc::get({module.getLoc(), location(plan->range)}, Attribute(),
@@ -246,7 +278,7 @@ private:
               std::vector<std::string> &axes) {
     bool any = false;
     for (const checked::Pin &pin : plan ? plan->pins : std::vector<checked::Pin>()) {
-      if (pin.path != path)
+      if (pin.path != path || pin.zeroLevel)
         continue;
       any = true;
       axes.insert(axes.end(), pin.axes.begin(), pin.axes.end());
@@ -311,6 +343,10 @@ private:
         func.setArgAttr(number, "cleave.pin", b.getArrayAttr(rules));
         func.setArgAttr(number, "cleave.pin_axes", strings(axes));
       }
+      for (const checked::Pin &pin : plan ? plan->pins : std::vector<checked::Pin>())
+        if (pin.path == param.path && pin.zeroLevel)
+          func.setArgAttr(number, kPinZero,
+                          b.getArrayAttr({b.getI64IntegerAttr(*pin.zeroLevel), strings(pin.axes)}));
       slices[{index, {}}] = block->getArgument(number++);
     }
     origin.clear();

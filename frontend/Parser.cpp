@@ -498,11 +498,12 @@ private:
   }
 
   bool directive(Plan &p) {
-    static const std::vector<std::string> later = {"pipeline", "auto",     "bucket", "prefetch",
+    static const std::vector<std::string> later = {"pipeline", "bucket",   "prefetch",
                                                    "offload",  "schedule", "ring"};
     static const std::string settings =
         "a plan has `shard ... by ...`, `accumulate N`, `recompute ...`, "
-        "`precision ...`, `overlap ...`, `zero ...` and `at ...: ...`";
+        "`precision ...`, `overlap ...`, `zero ...` and `at ...: ...`; with `auto` also "
+        "`memory SIZE` and `never COLLECTIVE NAME`";
     if (current().is("shard")) {
       PlanRule rule;
       if (!planRule(rule))
@@ -512,6 +513,15 @@ private:
     }
     if (current().is("at"))
       return pin(p);
+    if (current().is("auto")) {
+      p.autos.push_back(current().range);
+      advance();
+      return endOfStatement();
+    }
+    if (current().is("never"))
+      return never(p);
+    if (current().is("memory"))
+      return memory(p);
     if (current().is("overlap"))
       return overlap(p);
     if (current().is("zero"))
@@ -531,8 +541,8 @@ private:
           current().range, quoted(word) + " is not available in this version of Cleave", settings);
       return false;
     }
-    std::vector<std::string> known = {"shard",      "at",        "overlap",  "zero",
-                                      "accumulate", "recompute", "precision"};
+    std::vector<std::string> known = {"shard",     "at",        "overlap", "zero",   "accumulate",
+                                      "recompute", "precision", "auto",    "memory", "never"};
     known.insert(known.end(), later.begin(), later.end());
     std::string near = nearest(word, known);
     diagnostics.readableError(current().range, "a plan has no setting " + quoted(word),
@@ -630,21 +640,61 @@ private:
     return endOfStatement();
   }
 
+  bool never(Plan &p) {
+    PlanNever never;
+    never.range = current().range;
+    advance();
+    const std::string form = "as in `never all_gather wte`";
+    if (!name(never.kind, "a collective, " + form) ||
+        !path(never.path, never.pathRange, "the name of a param or a value, " + form))
+      return false;
+    never.range = join(never.range, previousRange());
+    p.nevers.push_back(std::move(never));
+    return endOfStatement();
+  }
+
+  bool memory(Plan &p) {
+    PlanMemory memory;
+    memory.range = current().range;
+    advance();
+    if (current().kind != TokenKind::Bytes)
+      return fail("the memory of a rank", "with a unit (B, kB, MB, GB, KiB, MiB, GiB), as in "
+                                          "`memory 24GB`");
+    memory.bytes = current().integer;
+    memory.range = join(memory.range, current().range);
+    advance();
+    p.memories.push_back(memory);
+    return endOfStatement();
+  }
+
+  /// `forward.logits`
+  bool path(std::string &out, SourceRange &range, const std::string &what) {
+    range = current().range;
+    Name part;
+    if (!name(part, what))
+      return false;
+    out = part.text;
+    while (accept(".")) {
+      if (!name(part, "a name after `.`"))
+        return false;
+      out += "." + part.text;
+    }
+    range = join(range, previousRange());
+    return true;
+  }
+
   bool pin(Plan &p) {
     PlanPin pin;
     pin.range = current().range;
     advance();
     pin.pathRange = current().range;
-    Name part;
-    if (!name(part, "the name of a value, such as `forward.logits`"))
-      return false;
-    pin.path = part.text;
-    while (accept(".")) {
-      if (!name(part, "a name after `.`"))
+    if (accept("[")) {
+      if (!names(pin.dims, "the name of a dim") || !close("]", "after the dims", pin.pathRange))
         return false;
-      pin.path += "." + part.text;
+      pin.pathRange = join(pin.pathRange, previousRange());
+    } else if (!path(pin.path, pin.pathRange, "the name of a value, such as `forward.logits`")) {
+      return false;
     }
-    pin.pathRange = join(pin.pathRange, previousRange());
     if (!expect(":", "and `shard ...` or `replicate`",
                 "as in `at forward.logits: replicate over tp`"))
       return false;
@@ -653,17 +703,58 @@ private:
       pin.rule.replicate = true;
       pin.rule.alternatives.emplace_back();
       advance();
-      if (accept("over") && !names(pin.rule.alternatives[0].axes, "the name of a mesh axis"))
+      if (accept("over") && !axes(pin.rule.alternatives[0].axes))
+        return false;
+      pin.rule.range = join(pin.rule.range, previousRange());
+    } else if (current().is("zero")) {
+      pin.zero = true;
+      pin.rule.range = current().range;
+      pin.rule.alternatives.emplace_back();
+      advance();
+      if (current().kind != TokenKind::Integer)
+        return fail("a level, 0 to 3", "as in `at body.wq: zero 2 over dp`");
+      pin.level = current().integer;
+      advance();
+      if (accept("over") && !axes(pin.rule.alternatives[0].axes))
         return false;
       pin.rule.range = join(pin.rule.range, previousRange());
     } else if (!current().is("shard")) {
-      return fail("`shard` or `replicate`", meantHint(current().text, {"shard", "replicate"}));
+      return fail("`shard`, `replicate` or `zero`",
+                  meantHint(current().text, {"shard", "replicate", "zero"}));
     } else if (!planRule(pin.rule)) {
       return false;
     }
     pin.range = join(pin.range, previousRange());
     p.pins.push_back(std::move(pin));
     return endOfStatement();
+  }
+
+  /// `dp, tp`, or a part of an axis: `tp:(2)4` is the digit of 4 ranks behind a major part of 2.
+  bool axes(std::vector<Name> &out) {
+    do {
+      Name next;
+      if (!name(next, "the name of a mesh axis"))
+        return false;
+      if (accept(":")) {
+        const std::string form = "as in `tp:(2)4`: of the axis's ranks in groups of 2 and 4";
+        auto number = [&](const std::string &what) {
+          if (current().kind != TokenKind::Integer)
+            return fail(what, form);
+          next.text += std::to_string(current().integer);
+          advance();
+          return true;
+        };
+        next.text += ":(";
+        if (!expect("(", "and the part of the axis", form) || !number("the major part's ranks"))
+          return false;
+        next.text += ")";
+        if (!expect(")", "after the major part's ranks", form) || !number("the part's ranks"))
+          return false;
+        next.range = join(next.range, previousRange());
+      }
+      out.push_back(std::move(next));
+    } while (accept(","));
+    return true;
   }
 
   bool planRule(PlanRule &rule) {
@@ -679,7 +770,7 @@ private:
         if (!name(next.dims.back(), "the name of a dim"))
           return false;
       } while (accept(","));
-      if (accept("by") && !names(next.axes, "the name of a mesh axis"))
+      if (accept("by") && !axes(next.axes))
         return false;
       rule.alternatives.push_back(std::move(next));
     } while (accept("else"));

@@ -256,6 +256,10 @@ private:
   void plan(const ast::Plan &plan);
   std::optional<ShardRule> shardRule(const ast::PlanRule &rule, const Plan &plan,
                                      std::set<std::string> &used);
+  void automatic(const ast::Plan &p, Plan &out);
+  bool knownPath(const std::string &path, SourceRange range);
+  bool searchPin(const ast::PlanPin &entry, const Plan &plan, std::set<std::string> &used,
+                 Pin &pin);
   void planOverlap(const std::vector<ast::PlanOverlap> &overlaps, Plan &plan);
   void planZero(const std::vector<ast::PlanZero> &zeros, Plan &plan, std::set<std::string> &used);
   bool anyTensorHas(const PlanDim &dim) const;

@@ -50,14 +50,15 @@ bool Checker::knownAxis(const ast::Name &axis, const Plan &plan, std::set<std::s
   std::vector<std::string> known;
   for (const MeshAxisDecl &a : plan.axes)
     known.push_back(a.name);
-  if (std::find(known.begin(), known.end(), axis.text) != known.end()) {
-    used.insert(axis.text);
+  std::string whole = axis.text.substr(0, axis.text.find(':')); // of a part `tp:(2)4`
+  if (std::find(known.begin(), known.end(), whole) != known.end()) {
+    used.insert(whole);
     return true;
   }
-  std::string hint = meantHint(axis.text, known);
+  std::string hint = meantHint(whole, known);
   if (hint.empty())
-    hint = "add it to the mesh: `on (..., " + printable(axis.text) + ")`";
-  diagnostics.error(axis.range, "the plan's mesh has no axis " + quoted(axis.text), hint);
+    hint = "add it to the mesh: `on (..., " + printable(whole) + ")`";
+  diagnostics.error(axis.range, "the plan's mesh has no axis " + quoted(whole), hint);
   return false;
 }
 
@@ -150,9 +151,10 @@ void Checker::planOverlap(const std::vector<ast::PlanOverlap> &overlaps, Plan &p
                         "`overlap bucketed(25MB)` does");
     else if (bucketed && *o.bytes < 1)
       diagnostics.error(o.bytesRange, "a bucket has at least one byte");
-    bool data = std::any_of(plan.axes.begin(), plan.axes.end(), [&](const MeshAxisDecl &axis) {
-      return program.splitBy(plan, axis.name).free != nullptr;
-    });
+    bool data = plan.automatic ||
+                std::any_of(plan.axes.begin(), plan.axes.end(), [&](const MeshAxisDecl &axis) {
+                  return program.splitBy(plan, axis.name).free != nullptr;
+                });
     if (!data)
       diagnostics.error(o.range, "no rule of the plan splits data, so no gradient is summed",
                         "add `shard batch by` an axis, or take the sentence out");
@@ -192,6 +194,8 @@ void Checker::planZero(const std::vector<ast::PlanZero> &zeros, Plan &plan,
         diagnostics.error(axis.range, "the axis " + quoted(axis.text) + " stands twice");
       out.axes.push_back(axis.text);
       AxisUse use = program.splitBy(plan, axis.text);
+      if (plan.automatic)
+        continue;
       if (use.other)
         diagnostics.error(axis.range,
                           "the axis " + quoted(axis.text) + " splits " + quoted(use.other->name) +
@@ -300,6 +304,155 @@ void Checker::precision(const ast::Plan &p, Plan &out) {
   }
 }
 
+/// `auto`, and what goes with it.
+void Checker::automatic(const ast::Plan &p, Plan &out) {
+  out.automatic = !p.autos.empty();
+  if (p.autos.size() > 1)
+    diagnostics.error(p.autos[1], "`auto` stands twice")
+        .notes.push_back({p.autos[0], "the first is here"});
+  if (p.name.text == "auto" && !out.automatic)
+    diagnostics.error(p.name.range, "the plan is called `auto` and does not say `auto`",
+                      "add the sentence `auto`, or give the plan another name");
+  auto needsAuto = [&](SourceRange range, const std::string &what) {
+    if (!out.automatic)
+      diagnostics.error(range, what + " is for the search of a plan that says `auto`",
+                        "add the sentence `auto`, or take this one out");
+  };
+  for (const ast::PlanMemory &memory : p.memories) {
+    needsAuto(memory.range, "`memory`");
+    if (&memory != &p.memories.front())
+      diagnostics.error(memory.range, "`memory` stands twice")
+          .notes.push_back({p.memories.front().range, "the first is here"});
+    if (memory.bytes < 1)
+      diagnostics.error(memory.range, "a rank has at least one byte");
+    out.memoryBytes = memory.bytes;
+  }
+  static const std::vector<std::string> kinds = {"all_reduce", "all_gather", "reduce_scatter",
+                                                 "all_to_all"};
+  for (const ast::PlanNever &never : p.nevers) {
+    needsAuto(never.range, "`never`");
+    if (std::find(kinds.begin(), kinds.end(), never.kind.text) == kinds.end()) {
+      std::string near = nearest(never.kind.text, kinds);
+      diagnostics.error(never.kind.range, "no collective is called " + quoted(never.kind.text),
+                        near.empty()
+                            ? "there are all_reduce, all_gather, reduce_scatter and all_to_all"
+                            : "did you mean " + quoted(near) + "?");
+      continue;
+    }
+    knownPath(never.path, never.pathRange);
+    out.nevers.push_back({never.kind.text, never.path, never.range});
+  }
+  for (const ast::PlanPin &pin : p.pins)
+    if (pin.path.empty() || pin.zero)
+      needsAuto(pin.range, pin.zero ? "`zero` of one param" : "`at [DIMS]`");
+}
+
+/// Whether a param (true) or a value has the path; an error where neither does.
+bool Checker::knownPath(const std::string &path, SourceRange range) {
+  std::vector<std::string> names(valueNames.begin(), valueNames.end());
+  for (const Param &param : program.params)
+    names.push_back(param.path);
+  bool isParam = std::any_of(program.params.begin(), program.params.end(),
+                             [&](const Param &param) { return param.path == path; });
+  if (!isParam && !valueNames.count(path)) {
+    std::string hint = meantHint(path, names);
+    if (hint.empty())
+      hint =
+          "a value's name is its function's or part's, a dot, and its own: `forward.x`, `body.h`";
+    diagnostics.error(range, "no value or param is called " + quoted(path), hint);
+  }
+  return isParam;
+}
+
+/// `at [DIMS]: ...` and `at PARAM: zero ...`.
+bool Checker::searchPin(const ast::PlanPin &entry, const Plan &plan, std::set<std::string> &used,
+                        Pin &pin) {
+  size_t before = diagnostics.size();
+  for (const ast::Name &dim : entry.dims)
+    if (auto atoms = dimAtoms(dim, root)) {
+      if (std::find(pin.dims.begin(), pin.dims.end(), atoms->front()) != pin.dims.end())
+        diagnostics.error(dim.range, "the dim " + quoted(dim.text) + " stands twice");
+      pin.dims.insert(pin.dims.end(), atoms->begin(), atoms->end());
+    }
+  if (entry.path.empty() && diagnostics.size() == before && modelIsRight) {
+    std::set<std::string> dims(pin.dims.begin(), pin.dims.end());
+    auto same = [&](const TensorType &type) {
+      std::set<std::string> own;
+      for (const Atom &atom : type.dims)
+        own.insert(atom.name);
+      return own == dims;
+    };
+    bool any = false;
+    for (const Function &f : program.functions)
+      for (const Value &value : f.values)
+        any |= same(value.type);
+    if (!any)
+      diagnostics.error(entry.pathRange,
+                        "no value of " + quoted(program.model) + " has just these dims",
+                        "a value's own name stands without brackets: `at forward.x: ...`");
+  }
+  auto axesOf = [&](const std::vector<ast::Name> &axes) {
+    for (const ast::Name &axis : axes)
+      if (knownAxis(axis, plan, used)) {
+        if (std::find(pin.axes.begin(), pin.axes.end(), axis.text) != pin.axes.end())
+          diagnostics.error(axis.range, "the axis " + quoted(axis.text) + " stands twice");
+        pin.axes.push_back(axis.text);
+      }
+    if (axes.empty() && !entry.zero)
+      for (const MeshAxisDecl &axis : plan.axes)
+        pin.axes.push_back(axis.name);
+  };
+  if (entry.zero) {
+    if (entry.path.empty()) {
+      diagnostics.error(entry.range, "`zero` is of a param, and this is no param's name",
+                        "as in `at body.wq: zero 2 over dp`");
+      return false;
+    }
+    pin.isParam = knownPath(entry.path, entry.pathRange);
+    if (!pin.isParam && diagnostics.size() == before)
+      diagnostics.error(entry.pathRange, quoted(entry.path) + " is no param, and has no optimizer",
+                        "as in `at body.wq: zero 2 over dp`");
+    if (entry.level < 0 || entry.level > 3)
+      diagnostics.error(entry.rule.range, "ZeRO has no level " + std::to_string(entry.level),
+                        "0 splits nothing, 1 the optimizer's state, 2 gradients too, 3 params too");
+    bool over = !entry.rule.alternatives[0].axes.empty();
+    if (entry.level > 0 && entry.level <= 3 && !over)
+      diagnostics.error(entry.rule.range,
+                        "`zero " + std::to_string(entry.level) + "` lacks the axes",
+                        "as in `zero 2 over dp`");
+    if (entry.level == 0 && over)
+      diagnostics.error(entry.rule.range, "`zero 0` splits nothing, and has no axes");
+    for (const Pin &other : plan.pins)
+      if (other.zeroLevel && other.path == entry.path)
+        diagnostics.error(entry.range, quoted(entry.path) + " has `zero` twice")
+            .notes.push_back({other.range, "the first is here"});
+    pin.zeroLevel = static_cast<int>(entry.level);
+    axesOf(entry.rule.alternatives[0].axes);
+  } else if (entry.rule.replicate) {
+    axesOf(entry.rule.alternatives[0].axes);
+  } else if (auto rule = shardRule(entry.rule, plan, used)) {
+    for (const ShardRule::Alternative &alternative : rule->alternatives) {
+      for (const std::string &axis : alternative.axes)
+        if (std::find(pin.axes.begin(), pin.axes.end(), axis) == pin.axes.end())
+          pin.axes.push_back(axis);
+      for (const PlanDim &dim : alternative.dims)
+        for (const std::string &atom : dim.atoms)
+          if (std::find(pin.dims.begin(), pin.dims.end(), atom) == pin.dims.end())
+            diagnostics.error(dim.range, "the values have no dim " + quoted(dim.name));
+    }
+    pin.rule = std::move(*rule);
+  }
+  if (!entry.zero)
+    for (const Pin &other : plan.pins)
+      if (other.path.empty() && other.dims == pin.dims)
+        for (const std::string &axis : pin.axes)
+          if (std::find(other.axes.begin(), other.axes.end(), axis) != other.axes.end())
+            diagnostics
+                .error(entry.range, "these values are pinned over " + quoted(axis) + " twice")
+                .notes.push_back({other.range, "the first is here"});
+  return diagnostics.size() == before;
+}
+
 void Checker::plan(const ast::Plan &p) {
   Plan out;
   size_t before = diagnostics.size();
@@ -323,6 +476,7 @@ void Checker::plan(const ast::Plan &p) {
   accumulate(p, out);
   recompute(p, out);
   precision(p, out);
+  automatic(p, out);
   std::set<std::string> used;
   // The same dim may not get the same axis twice.
   std::map<std::pair<std::string, std::string>, SourceRange> given;
@@ -359,6 +513,11 @@ void Checker::plan(const ast::Plan &p) {
     pin.path = entry.path;
     pin.range = entry.pathRange;
     pin.replicate = entry.rule.replicate;
+    if (entry.path.empty() || entry.zero) {
+      if (searchPin(entry, out, used, pin))
+        out.pins.push_back(std::move(pin));
+      continue;
+    }
     pin.isParam = std::any_of(program.params.begin(), program.params.end(),
                               [&](const Param &param) { return param.path == entry.path; });
     if (!pin.isParam && !valueNames.count(entry.path)) {
@@ -419,7 +578,7 @@ void Checker::plan(const ast::Plan &p) {
   planZero(p.zeros, out, used);
   bool right = diagnostics.size() == before;
   for (const MeshAxisDecl &axis : out.axes)
-    if (right && !used.count(axis.name))
+    if (right && !out.automatic && !used.count(axis.name))
       diagnostics.error(axis.range, "nothing uses the axis " + quoted(axis.name),
                         "shard something by it, or take it from the mesh");
   program.plans.push_back(std::move(out));
@@ -432,8 +591,27 @@ void Checker::planSettings() {
       diagnostics.error({}, "--mesh is given, and no plan", "add `--plan NAME`");
     return;
   }
+  // `--plan auto` needs no plan in the file: its axes are those of the mesh.
+  if (options.plan == "auto" && !program.plan("auto")) {
+    Plan made;
+    made.name = "auto";
+    made.automatic = true;
+    for (const auto &[name, size] : options.mesh)
+      if (findDim(name, root))
+        diagnostics.error({},
+                          "--mesh " + printable(name) + "=" + std::to_string(size) +
+                              ": the axis has the name of a dim",
+                          "give the axis another name");
+      else if (std::none_of(made.axes.begin(), made.axes.end(),
+                            [&](const MeshAxisDecl &axis) { return axis.name == name; }))
+        made.axes.push_back({name, std::nullopt, {}});
+    if (options.mesh.empty())
+      diagnostics.error({}, "--plan auto: there is no mesh to split over",
+                        "add `--mesh tp=2`, or `--ranks 2`");
+    program.plans.push_back(std::move(made));
+  }
   Plan *plan = nullptr;
-  std::vector<std::string> known = {"none"};
+  std::vector<std::string> known = {"none", "auto"};
   for (Plan &p : program.plans) {
     known.push_back(p.name);
     if (p.name == options.plan)

@@ -5,6 +5,7 @@
 #include "passes/Compile.h"
 
 #include "frontend/EmitIR.h"
+#include "ir/Auto.h"
 #include "ir/Dialect.h"
 #include "passes/Passes.h"
 #include "passes/differentiate/Differentiate.h"
@@ -14,6 +15,7 @@
 #include "passes/schedule/Layouts.h"
 #include "passes/schedule/Listing.h"
 #include "passes/schedule/Schedule.h"
+#include "passes/search/Search.h"
 #include "passes/sharding/Mutate.h"
 #include "passes/sharding/Sharding.h"
 #include "passes/structure/Accumulate.h"
@@ -27,6 +29,7 @@
 #include "mlir/Transforms/Passes.h"
 
 #include <chrono>
+#include <numeric>
 
 using namespace mlir;
 using namespace cleave;
@@ -88,9 +91,26 @@ public:
   }
 
   Result<CompileResult> run() {
-    for (const EntryPoint &entry : options.entries)
-      if (Status s = compileEntry(entry); !s)
+    // Where params live is searched for in the program that does most: a training step's.
+    std::vector<size_t> order(options.entries.size());
+    std::iota(order.begin(), order.end(), 0);
+    if (plan() && plan()->automatic && options.emit == EmitStage::None)
+      std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+        auto rank = [&](size_t i) {
+          return std::pair(-static_cast<int>(options.entries[i].kind), i);
+        };
+        return rank(a) < rank(b);
+      });
+    for (size_t entry : order)
+      if (Status s = compileEntry(options.entries[entry]); !s)
         return s.error();
+    // A program for each entry, in the entries' order.
+    std::vector<Program> programs(result.executable.programs.size());
+    if (programs.size() == order.size()) {
+      for (size_t i = 0; i < order.size(); ++i)
+        programs[order[i]] = std::move(result.executable.programs[i]);
+      result.executable.programs = std::move(programs);
+    }
     if (options.emit == EmitStage::LLVM) {
       std::string why;
       FailureOr<std::string> text = kernels.emitLLVM(why);
@@ -184,6 +204,7 @@ private:
   OwningOpRef<ModuleOp> module;
   KernelCompiler kernels;
   Provider provider;
+  ParamPins paramPins; ///< of the first program that a search has placed
   CompileResult result;
 };
 
@@ -249,6 +270,12 @@ Status Pipeline::compileEntry(const EntryPoint &entry) {
   addSeconds("emit",
              std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   module = std::move(*emitted);
+  if (auto search = (*module)->getAttrOfType<DictionaryAttr>(kAutoAttr);
+      search && !options.cluster.empty()) {
+    NamedAttrList list(search);
+    list.set(kAutoCluster, StringAttr::get(&context, options.cluster));
+    (*module)->setAttr(kAutoAttr, list.getDictionary(&context));
+  }
   auto target = module->lookupSymbol<func::FuncOp>(entry.function);
   if (!target)
     return Error{"the program has no function '" + entry.function + "'"};
@@ -309,9 +336,19 @@ Status Pipeline::compileEntry(const EntryPoint &entry) {
     if (entry.kind != EntryPoint::Kind::Function &&
         failed(splitMicroBatches(*module, microBatches(), accumulateDim())))
       return failure();
-    if (failed(assignShardings(*module)) || failed(insertCollectives(*module)) ||
-        failed(maskPadding(*module)) || failed(verifyShardings(*module)) ||
-        failed(verifyPadding(*module)))
+    bool searches = (*module)->hasAttr(kAutoAttr);
+    if (searches)
+      pinParams(*module, paramPins);
+    if (failed(assignShardings(*module, &result.searches)))
+      return failure();
+    if (searches && paramPins.empty()) {
+      FailureOr<ShardingContext> context = ShardingContext::create(*module);
+      if (failed(context))
+        return failure();
+      paramPins = pinsOfParams(*module, *context);
+    }
+    if (failed(insertCollectives(*module)) || failed(maskPadding(*module)) ||
+        failed(verifyShardings(*module)) || failed(verifyPadding(*module)))
       return failure();
     if (options.listActivations)
       result.activations = savedByLayers(*module);

@@ -13,6 +13,7 @@
 #include "frontend/Checked.h"
 #include "passes/differentiate/ParamGroups.h"
 #include "passes/schedule/Activations.h"
+#include "passes/search/Report.h"
 #include "runtime/core/Result.h"
 #include "runtime/executable/Executable.h"
 
@@ -74,6 +75,9 @@ struct CompileOptions {
   /// Of the checked program, whose axes have sizes (CheckOptions::mesh); empty or
   /// "none": one rank.
   std::string plan;
+  /// Of a plan that says `auto`: text of the profile of the cluster that it is to be fast on
+  /// (runtime/emulate/Cluster.h); empty: threads of one process.
+  std::string cluster;
   /// Micro-batches into which gradients and training steps cut the batch; 0: as the plan says.
   int64_t accumulate = 0;
   /// What of a layer the backward pass computes again: "none", "selective", "full" or
@@ -113,6 +117,7 @@ struct CompileResult {
   std::vector<std::string> taps;                       ///< with listTaps
   std::vector<FusionEntry> fusion;                     ///< with listFusion
   std::vector<LayerActivations> activations;           ///< with listActivations
+  std::vector<SearchReport> searches; ///< of a plan that says `auto`, program by program
   int64_t kernels = 0;
   int64_t collectives = 0; ///< collective ops in the per-rank programs, before unrolling
 };

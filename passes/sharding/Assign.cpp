@@ -6,9 +6,12 @@
 // A plan speaks of names, so a value's sharding follows from its own dims. What
 // is left to propagate are dims that the plan doesn't mention and that an op ties
 // to one that it does (a renamed dim): they take the axes along the factor.
+// A plan that says `auto` leaves the rest to the search (passes/search).
 //
 //===----------------------------------------------------------------------===//
+#include "ir/Auto.h"
 #include "passes/Passes.h"
+#include "passes/search/Search.h"
 #include "passes/sharding/Sharding.h"
 #include "passes/sharding/Zero.h"
 
@@ -24,9 +27,28 @@ namespace {
 
 class Assignment {
 public:
-  explicit Assignment(const ShardingContext &context) : context(context) {}
+  Assignment(const ShardingContext &context, std::vector<SearchReport> *reports)
+      : context(context), reports(reports) {}
 
-  void run(func::FuncOp function) {
+  LogicalResult run(func::FuncOp function) {
+    ParamFlow flow(function);
+    if (function->getParentOfType<ModuleOp>()->hasAttr(kAutoAttr)) {
+      FailureOr<SearchResult> found = searchShardings(context, function, flow);
+      if (failed(found))
+        return failure();
+      if (reports)
+        reports->push_back(std::move(found->report));
+      shardings = std::move(found->lives);
+      zero = placeShards(flow, found->shards, shardings);
+      write(function);
+      for (auto &[op, factors] : found->factors) {
+        SmallVector<Attribute> lists;
+        for (auto &atoms : factors)
+          lists.push_back(context.axes(atoms));
+        op->setAttr(kFactors, ArrayAttr::get(op->getContext(), lists));
+      }
+      return success();
+    }
     for (BlockArgument arg : function.getArguments())
       assign(arg, function.getArgAttrOfType<ArrayAttr>(arg.getArgNumber(), kPin),
              function.getArgAttrOfType<ArrayAttr>(arg.getArgNumber(), kPinAxes));
@@ -44,11 +66,10 @@ public:
     for (int round = 0; round < 3 && propagate(function); ++round) {
     }
     unsplitLayers(function); // a pinned layer dim spreads
-    if (context.zeroLevel()) {
-      ParamFlow flow(function);
+    if (context.zeroLevel())
       zero = placeShards(flow, shardsByPlan(context, function, flow, shardings), shardings);
-    }
     write(function);
+    return success();
   }
 
 private:
@@ -207,6 +228,7 @@ private:
   }
 
   const ShardingContext &context;
+  std::vector<SearchReport> *reports;
   ShardingMap shardings;
   ZeroPlacement zero;
 };
@@ -220,12 +242,12 @@ struct AssignShardings : cleave::impl::CleaveAssignShardingsBase<AssignShardings
 
 } // namespace
 
-LogicalResult cleave::assignShardings(ModuleOp module) {
+LogicalResult cleave::assignShardings(ModuleOp module, std::vector<SearchReport> *reports) {
   FailureOr<ShardingContext> context = ShardingContext::create(module);
   if (failed(context))
     return failure();
   for (auto function : module.getOps<func::FuncOp>())
-    if (!function.isExternal())
-      Assignment(*context).run(function);
+    if (!function.isExternal() && failed(Assignment(*context, reports).run(function)))
+      return failure();
   return success();
 }

@@ -2,6 +2,7 @@
 // Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //===----------------------------------------------------------------------===//
+#include "ir/Auto.h"
 #include "passes/sharding/Sharding.h"
 #include "passes/structure/Accumulate.h"
 
@@ -26,6 +27,21 @@ int64_t shareOfMajor(int64_t size, int64_t already, int64_t p) {
   return std::gcd(left, p);
 }
 
+struct PartOfAxis {
+  StringRef name;
+  int64_t pre = 1, size = 0; ///< 0: the whole axis
+};
+
+/// "tp", or "tp:(2)4".
+PartOfAxis partOfAxis(StringRef text) {
+  PartOfAxis part{text.take_until([](char c) { return c == ':'; })};
+  StringRef rest = text.drop_front(part.name.size());
+  if (rest.consume_front(":(") && !rest.consumeInteger(10, part.pre))
+    if (!rest.consume_front(")") || rest.getAsInteger(10, part.size))
+      part.size = 0;
+  return part;
+}
+
 } // namespace
 
 FailureOr<ShardingContext> ShardingContext::create(ModuleOp module) {
@@ -42,7 +58,7 @@ FailureOr<ShardingContext> ShardingContext::create(ModuleOp module) {
     if (!rule)
       return module.emitError() << "the plan holds " << a << ", which is no #cleave.shard_rule";
     for (StringAttr axis : rule.getAxes())
-      if (!c.mesh.sizeOf(axis))
+      if (!c.mesh.sizeOf(partOfAxis(axis).name))
         return module.emitError() << "the plan splits by '" << axis.getValue() << "', but the mesh "
                                   << c.mesh << " has no such axis";
     for (ArrayAttr dims : rule.getAlternatives())
@@ -91,6 +107,43 @@ LogicalResult ShardingContext::refineAxes(ModuleOp module) {
     for (unsigned i = 0; i < f.getNumArguments(); ++i)
       addPins(f.getArgAttrOfType<ArrayAttr>(i, kPin));
   });
+  // Parts of an axis that the plan names are parts.
+  auto cutParts = [&](auto &&axes) {
+    for (StringAttr axis : axes)
+      if (PartOfAxis part = partOfAxis(axis); part.size)
+        for (int64_t cut : {part.pre, part.pre * part.size})
+          if (cut > 1)
+            cuts[part.name].emplace(cut, ("'" + axis.getValue() + "'").str());
+  };
+  auto cutPartsOf = [&](Attribute axes) {
+    if (auto list = dyn_cast_if_present<ArrayAttr>(axes))
+      cutParts(list.getAsRange<StringAttr>());
+  };
+  module.walk([&](PinOp pin) { cutPartsOf(pin.getAxes()); });
+  module.walk([&](func::FuncOp f) {
+    for (unsigned i = 0; i < f.getNumArguments(); ++i) {
+      cutPartsOf(f.getArgAttr(i, kPinAxes));
+      if (auto zero = f.getArgAttrOfType<ArrayAttr>(i, kPinZero))
+        cutPartsOf(zero[1]);
+    }
+  });
+  if (auto settings = module->getAttrOfType<DictionaryAttr>(kAutoAttr))
+    if (auto homes = settings.getAs<ArrayAttr>(kAutoHomes))
+      for (ArrayAttr home : homes.getAsRange<ArrayAttr>()) {
+        addPins(cast<ArrayAttr>(home[1]));
+        cutPartsOf(home[2]);
+      }
+  for (ShardRuleAttr rule : rules)
+    cutParts(rule.getAxes());
+  // Under `auto` any compound dim may go on any axis; those whose parts don't agree stay out.
+  size_t written = rules.size();
+  if (auto settings = module->getAttrOfType<DictionaryAttr>(kAutoAttr))
+    if (auto compounds = settings.getAs<ArrayAttr>(kAutoCompounds)) {
+      SmallVector<Attribute> dims(compounds.begin(), compounds.end());
+      rules.push_back(ShardRuleAttr::get(
+          context, {ArrayAttr::get(context, dims)},
+          SmallVector<StringAttr>(mesh.getNames().begin(), mesh.getNames().end())));
+    }
   auto textOf = [&](ArrayAttr parts) {
     std::string text;
     for (StringRef part : parts.getAsValueRange<StringAttr>())
@@ -98,20 +151,26 @@ LogicalResult ShardingContext::refineAxes(ModuleOp module) {
           (text.empty() ? "" : " * ") + part.str() + "=" + std::to_string(dimSizes.lookup(part));
     return text;
   };
-  for (ShardRuleAttr rule : rules)
+  for (auto [number, rule] : llvm::enumerate(rules))
     for (ArrayAttr dims : rule.getAlternatives())
       for (Attribute dim : dims) {
         auto parts = cast<ArrayAttr>(dim);
         if (parts.size() < 2)
           continue;
         for (StringAttr axis : rule.getAxes()) {
+          if (partOfAxis(axis).size)
+            continue;
           int64_t p = mesh.sizeOf(axis), pre = 1;
           for (StringRef name : parts.getAsValueRange<StringAttr>()) {
             auto it = dimSizes.find(name);
             if (it == dimSizes.end() || pre == p)
               continue;
             pre *= shareOfMajor(it->second, 1, p / pre);
-            cuts[axis.getValue()].emplace(pre, textOf(parts));
+            std::map<int64_t, std::string> &at = cuts[axis.getValue()];
+            if (number >= written &&
+                llvm::any_of(at, [&](auto &cut) { return cut.first % pre && pre % cut.first; }))
+              break;
+            at.emplace(pre, textOf(parts));
           }
         }
       }
@@ -145,23 +204,56 @@ bool ShardingContext::isInTime(int atom) const {
   return atoms[atom].axis.getName().getValue() == kAccumulate;
 }
 
+bool ShardingContext::splitsInTime(StringRef dim) const {
+  for (Attribute a : plan) {
+    auto rule = cast<ShardRuleAttr>(a);
+    if (llvm::none_of(rule.getAxes(), [](StringAttr axis) { return axis == kAccumulate; }))
+      continue;
+    for (ArrayAttr dims : rule.getAlternatives())
+      for (Attribute d : dims)
+        for (StringRef atom : cast<ArrayAttr>(d).getAsValueRange<StringAttr>())
+          if (atom == dim)
+            return true;
+  }
+  return false;
+}
+
 SmallVector<int> ShardingContext::atomsOf(StringRef axis) const {
   SmallVector<int> list;
+  auto [name, pre, size] = partOfAxis(axis);
   for (auto [i, atom] : llvm::enumerate(atoms))
-    if (atom.axis.getName().getValue() == axis)
+    if (int64_t begin = atom.axis.getPre();
+        atom.axis.getName().getValue() == name &&
+        (!size || (begin >= pre && begin * atom.size <= pre * size)))
       list.push_back(static_cast<int>(i));
   return list;
 }
 
-void ShardingContext::apply(ShardRuleAttr rule, NamedTensorType type, llvm::StringSet<> *skip,
+SmallVector<int> ShardingContext::atomsOf(ArrayAttr axes) const {
+  SmallVector<int> list;
+  if (axes)
+    for (StringRef axis : axes.getAsValueRange<StringAttr>())
+      list.append(atomsOf(axis));
+  return list;
+}
+
+SmallVector<int> ShardingContext::atomsOfRules() const {
+  SmallVector<int> list;
+  for (Attribute a : plan)
+    for (StringAttr axis : cast<ShardRuleAttr>(a).getAxes())
+      list.append(atomsOf(axis));
+  return list;
+}
+
+void ShardingContext::apply(ShardRuleAttr rule, NamedTensorType type, ArrayRef<int> skip,
                             Sharding &sharding) const {
   for (StringAttr axis : rule.getAxes()) {
-    if (skip && skip->contains(axis.getValue()))
-      continue;
     SmallVector<int> free;
     for (int atom : atomsOf(axis))
-      if (!sharding.uses(atom))
+      if (!sharding.uses(atom) && !llvm::is_contained(skip, atom))
         free.push_back(atom);
+    if (free.empty())
+      continue;
     bool done = false;
     for (ArrayAttr dims : rule.getAlternatives()) {
       for (Attribute dim : dims) {
@@ -199,39 +291,41 @@ void ShardingContext::apply(ShardRuleAttr rule, NamedTensorType type, llvm::Stri
 Sharding ShardingContext::target(NamedTensorType type, ArrayAttr pin, ArrayAttr pinnedAxes) const {
   Sharding sharding;
   sharding.dims.resize(type.getRank());
-  llvm::StringSet<> skip;
+  SmallVector<int> skip;
   if (pin) {
     for (Attribute a : pin)
       if (auto rule = dyn_cast<ShardRuleAttr>(a)) {
-        apply(rule, type, nullptr, sharding);
+        apply(rule, type, {}, sharding);
         for (StringAttr axis : rule.getAxes())
-          skip.insert(axis.getValue());
+          skip.append(atomsOf(axis));
       }
-    if (pinnedAxes)
-      for (StringRef axis : pinnedAxes.getAsValueRange<StringAttr>())
-        skip.insert(axis);
+    skip.append(atomsOf(pinnedAxes));
   }
   for (Attribute a : plan)
-    apply(llvm::cast<ShardRuleAttr>(a), type, &skip, sharding);
+    apply(llvm::cast<ShardRuleAttr>(a), type, skip, sharding);
   return sharding;
 }
 
 Sharding ShardingContext::zeroTarget(NamedTensorType type, const Sharding &base, int64_t layerDims,
                                      ArrayAttr pinnedAxes) const {
-  SmallVector<int> added;
+  SmallVector<int> added, pinned = atomsOf(pinnedAxes);
   if (zero)
     for (StringAttr axis : zero.getAxes())
-      if (!pinnedAxes || !llvm::is_contained(pinnedAxes, axis))
-        for (int atom : atomsOf(axis))
-          if (!base.uses(atom))
-            added.push_back(atom);
+      for (int atom : atomsOf(axis))
+        if (!base.uses(atom) && !llvm::is_contained(pinned, atom))
+          added.push_back(atom);
+  return splitFurther(type, base, layerDims, added);
+}
+
+Sharding ShardingContext::splitFurther(NamedTensorType type, const Sharding &base,
+                                       int64_t layerDims, ArrayRef<int> added) const {
   Sharding best = base;
   if (added.empty())
     return best;
   std::optional<std::tuple<int64_t, bool>> least; // a rank's elements; already split
   for (int64_t d = layerDims; d < type.getRank(); ++d) {
     Sharding next = base;
-    next.dims[d].append(added);
+    next.dims[d].append(added.begin(), added.end());
     if (!refines(type.getSizes()[d], base.dims[d], next.dims[d]))
       continue;
     int64_t elements = 1;
@@ -270,20 +364,23 @@ ShardingAttr ShardingContext::toAttr(const Sharding &sharding) const {
   return ShardingAttr::get(context, dims, sharding.reduction, axes(sharding.unreduced));
 }
 
+SmallVector<int, 2> ShardingContext::atomsIn(ArrayAttr axes) const {
+  SmallVector<int, 2> list;
+  for (Attribute a : axes)
+    for (auto [i, atom] : llvm::enumerate(atoms))
+      if (atom.axis == a)
+        list.push_back(static_cast<int>(i));
+  return list;
+}
+
 Sharding ShardingContext::fromAttr(ShardingAttr attr, int64_t rank) const {
   Sharding sharding;
   sharding.dims.resize(rank);
   if (!attr)
     return sharding;
-  auto find = [&](ArrayAttr list, SmallVectorImpl<int> &out) {
-    for (Attribute a : list)
-      for (auto [i, atom] : llvm::enumerate(atoms))
-        if (atom.axis == a)
-          out.push_back(static_cast<int>(i));
-  };
   for (auto [i, list] : llvm::enumerate(attr.getDims()))
-    find(list, sharding.dims[i]);
-  find(attr.getUnreduced(), sharding.unreduced);
+    sharding.dims[i] = atomsIn(list);
+  sharding.unreduced = atomsIn(attr.getUnreduced());
   sharding.reduction = attr.getReduction();
   return sharding;
 }

@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //===----------------------------------------------------------------------===//
 //
-// Each op is decided from its declared rule alone:
+// Each op is decided from its declared rule alone, unless the search has (kFactors):
 //
 //   which factor an axis splits   One that an operand or the wanted result has the
 //                                 axis on. Of several, the one that moves the
@@ -18,7 +18,9 @@
 // The function is rebuilt: types carry shardings from here on.
 //
 //===----------------------------------------------------------------------===//
+#include "ir/Auto.h"
 #include "passes/Passes.h"
+#include "passes/search/Prices.h"
 #include "passes/sharding/Sharding.h"
 
 #include "mlir/IR/IRMapping.h"
@@ -223,6 +225,14 @@ Inserter::Decision Inserter::decide(ShardableOpInterface op, const ShardingRule 
   Decision decision;
   decision.factors.resize(rule.factors.size());
   decidePassing(op, rule, decision);
+  if (auto found = op->getAttrOfType<ArrayAttr>(kFactors);
+      found && found.size() == rule.factors.size()) {
+    for (auto [atoms, axes] : llvm::zip_equal(decision.factors, found)) {
+      atoms = context.atomsIn(cast<ArrayAttr>(axes));
+      llvm::erase_if(atoms, [&](int a) { return llvm::is_contained(decision.passed, a); });
+    }
+    return decision;
+  }
 
   // Atoms in the order in which operands and wanted results have them, so that a
   // factor's list keeps that order.
@@ -336,7 +346,8 @@ LogicalResult Inserter::shardable(ShardableOpInterface op) {
     state.types.push_back(type.withSharding(context.toAttr(made)));
   }
   for (NamedAttribute a : op->getAttrs())
-    if (a.getName() != kSharding && a.getName() != kRestsAs && a.getName() != kReadAs)
+    if (a.getName() != kSharding && a.getName() != kRestsAs && a.getName() != kReadAs &&
+        a.getName() != kFactors)
       state.attributes.push_back(a);
   Operation *made = b.create(state);
   for (auto [param, shard] : llvm::reverse(shards))
@@ -514,6 +525,14 @@ LogicalResult cleave::insertCollectives(ModuleOp module) {
   FailureOr<ShardingContext> context = ShardingContext::create(module);
   if (failed(context))
     return failure();
+  if (module->hasAttr(kAutoAttr)) {
+    FailureOr<std::shared_ptr<Prices>> prices = Prices::create(module, *context);
+    if (failed(prices))
+      return failure();
+    context->setPrice([prices = *prices](const RouteStep &step, int64_t bytes) {
+      return prices->step(step, bytes);
+    });
+  }
   for (auto function : llvm::make_early_inc_range(module.getOps<func::FuncOp>()))
     if (!function.isExternal())
       if (failed(Inserter(*context, module.getContext()).run(function)))

@@ -20,17 +20,21 @@ def CleaveInsertCollectives : Pass<"cleave-insert-collectives", "::mlir::ModuleO
 }
 
 def CleaveVerifyShardings : Pass<"cleave-verify-shardings", "::mlir::ModuleOp"> {
-  let summary = "Refuses ops whose types disagree with their declared rule, and unreduced values where they may not be";
+  let summary = "Refuses ops whose types disagree with their declared rule, and unreduced values "
+                "where they may not be";
 }
 
 def CleaveMaskPadding : Pass<"cleave-mask-padding", "::mlir::ModuleOp"> {
-  let summary = "Masks the padding of uneven shards where a sum or a maximum would read it, and only there";
+  let summary =
+      "Masks the padding of uneven shards where a sum or a maximum would read it, and only there";
 }
 
 def CleaveVerifyPadding : Pass<"cleave-verify-padding", "::mlir::ModuleOp"> {
-  let summary = "Refuses ops that read padding that is not neutral for them, and params that lose their zeros";
+  let summary = "Refuses ops that read padding that is not neutral for them, and params that lose "
+                "their zeros";
 }
 
 def CleavePartition : Pass<"cleave-partition", "::mlir::ModuleOp"> {
-  let summary = "Makes it one rank's program: local sizes, and offsets for what depends on the global index";
+  let summary =
+      "Makes it one rank's program: local sizes, and offsets for what depends on the global index";
 }

@@ -27,6 +27,7 @@
 namespace cleave {
 
 struct RouteStep;
+struct SearchReport;
 /// What a step of a way between two shardings costs (Route.h), for elements of so many bytes.
 using RoutePrice = std::function<double(const RouteStep &, int64_t elementBytes)>;
 
@@ -35,7 +36,9 @@ using RoutePrice = std::function<double(const RouteStep &, int64_t elementBytes)
 /// and only pins are removed.
 llvm::LogicalResult shardModule(mlir::ModuleOp module);
 
-llvm::LogicalResult assignShardings(mlir::ModuleOp module);
+/// `reports`: null, or where the searches of a plan that says `auto` are told.
+llvm::LogicalResult assignShardings(mlir::ModuleOp module,
+                                    std::vector<SearchReport> *reports = nullptr);
 llvm::LogicalResult insertCollectives(mlir::ModuleOp module);
 llvm::LogicalResult maskPadding(mlir::ModuleOp module);
 llvm::LogicalResult verifyShardings(mlir::ModuleOp module);
@@ -52,6 +55,8 @@ inline constexpr llvm::StringLiteral kRegionSharding = "cleave.region_sharding";
 inline constexpr llvm::StringLiteral kReadAs = "cleave.read_as";
 inline constexpr llvm::StringLiteral kRegionReadAs = "cleave.region_read_as";
 inline constexpr llvm::StringLiteral kRestsAs = "cleave.rests_as";
+/// Decided by the search: the axes of each of an op's factors, an array of arrays.
+inline constexpr llvm::StringLiteral kFactors = "cleave.factors";
 inline constexpr llvm::StringLiteral kPin = "cleave.pin";
 inline constexpr llvm::StringLiteral kPinAxes = "cleave.pin_axes";
 
@@ -96,6 +101,11 @@ public:
   /// (may be null); `pinnedAxes`: axes that only the pin speaks of.
   Sharding target(NamedTensorType type, mlir::ArrayAttr pin = {},
                   mlir::ArrayAttr pinnedAxes = {}) const;
+  /// Atoms of the axes of the plan's rules, in their order; some more than once.
+  llvm::SmallVector<int> atomsOfRules() const;
+  /// Of an axis, or of a part of it: "tp", "tp:(2)4"; of a list of these, null for none.
+  llvm::SmallVector<int> atomsOf(llvm::StringRef axis) const;
+  llvm::SmallVector<int> atomsOf(mlir::ArrayAttr axes) const;
   /// The axis becomes a loop over micro-batches.
   bool isInTime(int atom) const;
   /// The level of the plan's `zero`; 0 without one.
@@ -108,6 +118,11 @@ public:
   /// `pinnedAxes`: axes that the plan pins for the param, which `zero` leaves alone.
   Sharding zeroTarget(NamedTensorType type, const Sharding &base, int64_t layerDims,
                       mlir::ArrayAttr pinnedAxes = {}) const;
+  /// The same for these atoms.
+  Sharding splitFurther(NamedTensorType type, const Sharding &base, int64_t layerDims,
+                        llvm::ArrayRef<int> atoms) const;
+  /// Whether micro-batches are cut along the dim.
+  bool splitsInTime(llvm::StringRef dim) const;
   /// Whether a split of `size` by `fine` is one of each shard of its prefix `coarse`.
   bool refines(int64_t size, llvm::ArrayRef<int> coarse, llvm::ArrayRef<int> fine) const {
     int64_t more = sizeOf(fine) / sizeOf(coarse);
@@ -116,6 +131,7 @@ public:
   /// Whether the plan speaks of the dim.
   bool mentions(llvm::StringRef dim) const { return mentioned.contains(dim); }
 
+  llvm::SmallVector<int, 2> atomsIn(mlir::ArrayAttr axes) const;
   ShardingAttr toAttr(const Sharding &sharding) const;
   Sharding fromAttr(ShardingAttr attr, int64_t rank) const;
   Sharding of(NamedTensorType type) const { return fromAttr(type.getSharding(), type.getRank()); }
@@ -134,9 +150,8 @@ public:
 
 private:
   llvm::LogicalResult refineAxes(mlir::ModuleOp module);
-  void apply(ShardRuleAttr rule, NamedTensorType type, llvm::StringSet<> *skip,
+  void apply(ShardRuleAttr rule, NamedTensorType type, llvm::ArrayRef<int> skip,
              Sharding &sharding) const;
-  llvm::SmallVector<int> atomsOf(llvm::StringRef axis) const;
 
   mlir::MLIRContext *context = nullptr;
   MeshAttr mesh;

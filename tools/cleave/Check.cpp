@@ -10,6 +10,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "Difference.h"
+#include "Emulate.h"
 #include "Inputs.h"
 #include "Load.h"
 
@@ -215,6 +216,9 @@ Result<Built> Checking::compileAll(const CheckedProgram &program, const Side &si
                                    const std::vector<EntryPoint> &entries,
                                    const std::vector<std::string> &taps) {
   CompileOptions options;
+  if (side.plan != "none")
+    if (auto status = chooseCluster(options, program, side.plan, o); !status)
+      return status.error();
   options.entries = entries;
   options.optimizer = optimizer;
   options.fuse = !o.noFuse;
@@ -714,6 +718,7 @@ void addCheck(Commands &commands) {
       "Exit code 3: something differs; the first such value is named with its line.\n");
   addFile(app, *o, false);
   addPlan(app, *o);
+  addCluster(app, *o);
   addTrainingPlan(app, *o);
   addFunction(app, *o, "loss");
   addSizes(app, *o);

@@ -86,6 +86,9 @@ Result<Contender> Comparison::prepare(const Source &source, const Sizes &sizes,
   if (auto status = requireScalar(*program, **function); !status)
     return status.error();
   CompileOptions options;
+  if (const checked::Plan *found = program->plan(planName(plan)); found && found->automatic)
+    if (auto status = chooseCluster(options, *program, plan, o); !status)
+      return status.error();
   options.entries = {{o.function, EntryPoint::Kind::TrainStep, true}};
   options.optimizer = o.optimizer.settings;
   auto mixed = o.precisionUnder(*program, planName(plan));
@@ -413,6 +416,7 @@ void addCompare(Commands &commands) {
       ->required()
       ->type_name("A,B");
   addMesh(app, *o);
+  addCluster(app, *o);
   app->add_option("--data", o->data, "a text; without it, random inputs")->type_name("TEXT");
   addFunction(app, *o, "loss");
   app->add_option("--steps", o->steps, "training steps (20)")

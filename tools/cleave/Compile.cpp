@@ -2,6 +2,7 @@
 // Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //===----------------------------------------------------------------------===//
+#include "Emulate.h"
 #include "Load.h"
 
 #include "runtime/core/AtomicFile.h"
@@ -94,6 +95,8 @@ Status runCompile(const CompileCommand &o) {
   if (!program)
     return program.error();
   CompileOptions options;
+  if (auto status = chooseCluster(options, *program, o.plan, o); !status)
+    return status.error();
   options.optimizer = *optimizer;
   options.accumulate = o.accumulate;
   options.recompute = o.recompute;
@@ -201,6 +204,7 @@ void addCompile(Commands &commands) {
   app->add_flag("--remarks", o->remarks, "print the compiler's decisions on stderr");
   addModel(app, *o);
   addPlan(app, *o);
+  addCluster(app, *o);
   addTrainingPlan(app, *o);
   addOutput(app, *o);
   commands.action(app, [o] { return runCompile(*o); });

@@ -4,6 +4,10 @@
 //===----------------------------------------------------------------------===//
 #include "Emulate.h"
 
+#include "Load.h"
+
+#include "runtime/core/AtomicFile.h"
+
 #include <algorithm>
 #include <filesystem>
 #include <fmt/format.h>
@@ -14,8 +18,15 @@ namespace cleave::tool {
 /// Where the profiles lie: CMake knows the source tree.
 static const std::filesystem::path clusters = CLEAVE_CLUSTERS;
 
+static bool isPath(const std::string &name) {
+  return name.find('/') != std::string::npos || name.ends_with(".json");
+}
+static std::string clusterFile(const std::string &name) {
+  return isPath(name) ? name : (clusters / (name + ".json")).string();
+}
+
 Result<Cluster> findCluster(const std::string &flag, const std::string &name) {
-  if (name.find('/') != std::string::npos || name.ends_with(".json"))
+  if (isPath(name))
     return readCluster(name);
   std::vector<std::string> names;
   std::error_code failed;
@@ -24,11 +35,35 @@ Result<Cluster> findCluster(const std::string &flag, const std::string &name) {
       names.push_back(entry.path().stem().string());
   std::sort(names.begin(), names.end());
   if (std::find(names.begin(), names.end(), name) != names.end())
-    return readCluster((clusters / (name + ".json")).string());
+    return readCluster(clusterFile(name));
   return Error{
       fmt::format("{} {}: there is no such profile in {}{} (there are {}); a file is named "
                   "by its path, with a `/` or `.json`",
                   flag, name, clusters.string(), meant(name, names), fmt::join(names, ", "))};
+}
+
+Status chooseCluster(CompileOptions &options, const CheckedProgram &program,
+                     const std::string &plan, const CommonOptions &o) {
+  const checked::Plan *found = planName(plan).empty() ? nullptr : program.plan(planName(plan));
+  if (!found || !found->automatic) {
+    if (!o.cluster.empty())
+      return Error{fmt::format("--cluster {}: the plan {} searches for nothing; a plan that says "
+                               "`auto` does, or --plan auto",
+                               o.cluster, plan.empty() ? "none" : plan)};
+    return {};
+  }
+  const char *flag = o.cluster.empty() ? "--emulate" : "--cluster";
+  const std::string &name = o.cluster.empty() ? o.emulate : o.cluster;
+  if (name.empty())
+    return {};
+  auto cluster = findCluster(flag, name); // checks it, in the user's words
+  if (!cluster)
+    return cluster.error();
+  auto text = MappedFile::open(clusterFile(name));
+  if (!text)
+    return text.error();
+  options.cluster = std::string(text->view());
+  return {};
 }
 
 Status checkEmulation(const CLI::App *app, const CommonOptions &options) {

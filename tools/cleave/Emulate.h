@@ -18,6 +18,11 @@ namespace cleave::tool {
 /// A profile by its name in models/clusters, or by its path (with a `/` or `.json`).
 /// `flag`: for messages.
 Result<Cluster> findCluster(const std::string &flag, const std::string &name);
+/// Sets the profile that a plan that says `auto` is searched for: that of --cluster, or of
+/// --emulate. Fails if --cluster has no effect.
+Status chooseCluster(CompileOptions &options, const CheckedProgram &program,
+                     const std::string &plan, const CommonOptions &o);
+
 /// Fails, before anything is compiled, if the profile of --emulate is none, or if an option is
 /// given that has no effect with it.
 Status checkEmulation(const CLI::App *app, const CommonOptions &options);

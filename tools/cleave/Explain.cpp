@@ -172,6 +172,8 @@ Result<Built> compileOrRead(const ExplainOptions &o, const checked::Overlap *ove
     if (auto status = requireScalar(*program, **function); !status)
       return status.error();
   CompileOptions options;
+  if (auto status = chooseCluster(options, *program, plan ? *plan : o.plan, o); !status)
+    return status.error();
   options.listFusion = o.fusion;
   options.listActivations = o.activations;
   options.machineCode = o.cost.measure || !o.emulate.empty(); // else nothing runs

@@ -96,6 +96,27 @@ Status requireDistinct(const std::string &flag, const std::string &path,
   return {};
 }
 
+/// Axes x, y, z of so many ranks together, of the most even sizes: finer axes can be split by
+/// apart, and any sharding by a coarser one is one by several finer ones.
+static std::vector<std::pair<std::string, int64_t>> meshOf(int64_t ranks) {
+  std::vector<int64_t> sizes;
+  for (int64_t p = 2; p * p <= ranks; ++p)
+    for (; ranks % p == 0; ranks /= p)
+      sizes.push_back(p);
+  if (ranks > 1 || sizes.empty())
+    sizes.push_back(ranks);
+  while (sizes.size() > 3) {
+    std::sort(sizes.begin(), sizes.end());
+    sizes[1] *= sizes[0];
+    sizes.erase(sizes.begin());
+  }
+  std::sort(sizes.rbegin(), sizes.rend());
+  std::vector<std::pair<std::string, int64_t>> mesh;
+  for (size_t i = 0; i < sizes.size(); ++i)
+    mesh.emplace_back(std::string(1, static_cast<char>('x' + i)), sizes[i]);
+  return mesh;
+}
+
 Result<Source> Source::open(const CommonOptions &options) {
   auto file = readSource(options.file);
   if (!file)
@@ -112,6 +133,8 @@ Result<Source> Source::open(const CommonOptions &options) {
     return mesh.error();
   source.mesh = std::move(*mesh);
   source.plan = options.plan;
+  if (options.ranks)
+    source.mesh = meshOf(options.ranks);
   auto dims = parseSizes("--dim", options.dims);
   if (!dims)
     return dims.error();
@@ -217,7 +240,9 @@ Result<CheckedProgram> Source::check(const Sizes &freeSizes, const std::string &
   auto program = checkWith(options);
   if (!program)
     return program.error();
-  if (const checked::Plan *found = program->plan(planName(other)))
+  if (planName(other) == "auto" && !program->plan("auto"))
+    copy.mesh = mesh;
+  else if (const checked::Plan *found = program->plan(planName(other)))
     for (const auto &axis : mesh)
       if (std::any_of(found->axes.begin(), found->axes.end(),
                       [&](const checked::MeshAxisDecl &a) { return a.name == axis.first; }))

@@ -98,10 +98,24 @@ void addMesh(CLI::App *app, CommonOptions &o) {
       ->expected(1)
       ->take_all()
       ->allow_extra_args(false);
+  app->add_option("--ranks", o.ranks,
+                  "for --plan auto in place of --mesh: so many ranks, on axes "
+                  "x, y, z of the search's own")
+      ->check(wholeNumber(1, 65536))
+      ->excludes("--mesh")
+      ->type_name("N");
+}
+
+void addCluster(CLI::App *app, CommonOptions &o) {
+  app->add_option("--cluster", o.cluster,
+                  "what a plan that says auto is to be fast on: a profile of models/clusters "
+                  "(threads, ethernet, pcie, nvlink-8) or a file (threads)")
+      ->type_name("PROFILE");
 }
 
 void addPlan(CLI::App *app, CommonOptions &o) {
-  app->add_option("--plan", o.plan, "a plan of FILE, or FILE:NAME, or none: one rank (none)")
+  app->add_option("--plan", o.plan,
+                  "a plan of FILE, or FILE:NAME, or auto: searched for; or none: one rank (none)")
       ->type_name("NAME");
   addMesh(app, o);
 }

@@ -25,9 +25,9 @@ namespace cleave::tool {
 /// The text of an option as the user wrote it; empty or 0: not given.
 struct CommonOptions {
   std::string file;
-  std::string model, function, plan, dtype, out, recompute, precision, emulate;
+  std::string model, function, plan, dtype, out, recompute, precision, emulate, cluster;
   std::vector<std::string> settings, mesh, dims;
-  int64_t batch = 0, seq = 0, accumulate = 0;
+  int64_t batch = 0, seq = 0, accumulate = 0, ranks = 0;
   uint64_t seed = 0;
   int threads = 0;
   std::string offloadDirectory;
@@ -91,8 +91,9 @@ void addModel(CLI::App *app, CommonOptions &o);        ///< --model --set --dtyp
 void addPlan(CLI::App *app, CommonOptions &o);         ///< --plan --mesh
 void addTrainingPlan(CLI::App *app, CommonOptions &o); ///< --accumulate --recompute --precision
 void addPrecision(CLI::App *app, CommonOptions &o);    ///< --precision
-void addMesh(CLI::App *app, CommonOptions &o);
-void addSizes(CLI::App *app, CommonOptions &o); ///< --batch --seq --dim
+void addMesh(CLI::App *app, CommonOptions &o);         ///< --mesh --ranks
+void addCluster(CLI::App *app, CommonOptions &o);      ///< --cluster
+void addSizes(CLI::App *app, CommonOptions &o);        ///< --batch --seq --dim
 void addFunction(CLI::App *app, CommonOptions &o, const std::string &fallback);
 void addSeed(CLI::App *app, CommonOptions &o);
 void addOffload(CLI::App *app, CommonOptions &o); ///< --offload-dir

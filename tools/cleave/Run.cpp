@@ -2,6 +2,7 @@
 // Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //===----------------------------------------------------------------------===//
+#include "Emulate.h"
 #include "Inputs.h"
 #include "Load.h"
 
@@ -136,6 +137,8 @@ Result<Built> Running::compileOrRead(const SafetensorsFile &inputs) {
   if (!mixed)
     return mixed.error();
   CompileOptions options;
+  if (auto status = chooseCluster(options, *program, o.plan, o); !status)
+    return status.error();
   options.precision = *mixed;
   options.entries = {
       {o.function, o.grads ? EntryPoint::Kind::Gradients : EntryPoint::Kind::Function, o.train}};
@@ -359,6 +362,7 @@ void addRun(Commands &commands) {
       ->type_name("N");
   addModel(app, *o);
   addPlan(app, *o);
+  addCluster(app, *o);
   addPrecision(app, *o);
   addSizes(app, *o);
   addSeed(app, *o);

@@ -182,6 +182,8 @@ Result<Built> Training::compileOrRead() {
   if (auto scalar = requireScalar(*program, **function); !scalar)
     return scalar.error();
   CompileOptions options;
+  if (auto status = chooseCluster(options, *program, o.plan, o); !status)
+    return status.error();
   options.entries = {{o.function, EntryPoint::Kind::TrainStep, true}};
   options.optimizer = *optimizer;
   options.accumulate = o.accumulate;
@@ -529,6 +531,7 @@ void addTrain(Commands &commands) {
       ->type_name("DIR");
   addModel(app, *o);
   addPlan(app, *o);
+  addCluster(app, *o);
   addTrainingPlan(app, *o);
   addSeed(app, *o);
   addThreads(app, *o);
