@@ -44,7 +44,7 @@ run_suite() {
   fi
   case $suite in
   asan) select=(--exclude-regex '^oracles\.') ;;           # Python
-  tsan) select=(--exclude-regex '^(oracles|frontend)\.') ;; # and what has one thread
+  tsan) select=(--exclude-regex '^(oracles|frontend|search)\.') ;; # and what has one thread
   esac
   title "$suite: build"
   if ! cmake --preset "$suite" "${options[@]}" >"$logs/$suite-configure.log" 2>&1; then

@@ -20,15 +20,15 @@ using namespace minimizer;
 
 namespace {
 
-/// Fewer joined entries than this are visited without narrowing the choices first.
-constexpr double easy = 1 << 20;
 /// Of one table when joining all is out of the question.
 constexpr int64_t miniBucket = int64_t(1) << 22;
-/// Table entries that a depth-first search visits before it gives up.
-constexpr int64_t searchBudget = int64_t(1) << 25;
 constexpr int maxSweeps = 200;
+/// How often a search that found something better is followed by another.
+constexpr int maxRounds = 3;
 /// Multipliers tried, and how many of them may end without a minimum.
 constexpr int maxMultipliers = 40, maxUnsure = 4;
+/// Of a price that rises until the memory fits.
+constexpr int maxSteps = 40;
 /// Sums in another order differ by less than this part of them.
 constexpr double rounding = 1e-10;
 
@@ -44,9 +44,9 @@ struct Solution {
 
 class Solver {
 public:
-  Solver(const ChoiceProblem &problem, int64_t maxTable)
-      : folded(fold(problem)), maxTable(maxTable), allowed(allowedChoices(folded)),
-        descent(folded, visited) {}
+  Solver(const ChoiceProblem &problem, const MinimizeOptions &options)
+      : folded(fold(problem)), options(options), allowed(allowedChoices(folded)),
+        descent(folded, allowed, visited) {}
 
   /// `start`: a choice that may be good, or nothing.
   Solution solve(const Objective &objective, const std::vector<int> &start = {});
@@ -58,13 +58,12 @@ public:
   int width() const { return mostVariables; }
 
 private:
-  bool moveStars(std::vector<int> &choice, const Objective &objective);
   bool narrow(Tightening &tightening, const std::function<double()> &cutoff,
               const std::function<void(std::vector<int>)> &offer);
   void run(Elimination &elimination, int64_t largest);
 
   const Folded folded;
-  const int64_t maxTable;
+  const MinimizeOptions options;
   const Domains allowed;
   int64_t visited = 0; ///< table entries
   Descent descent;
@@ -75,38 +74,6 @@ void Solver::run(Elimination &elimination, int64_t largest) {
   elimination.run(largest);
   visited += elimination.states();
   mostVariables = std::max(mostVariables, elimination.width());
-}
-
-/// Moves each variable together with all that share a table with it to their best choices given
-/// the others, by elimination. True if that lowered the objective.
-bool Solver::moveStars(std::vector<int> &choice, const Objective &objective) {
-  const double before = descent.value(choice, objective);
-  double now = before;
-  for (size_t center = 0; center < choice.size(); ++center) {
-    Domains domains(choice.size());
-    for (int table : descent.tablesAround(int(center)))
-      for (int variable : folded.tables[table].variables)
-        domains[variable] = allowed[variable];
-    for (size_t i = 0; i < choice.size(); ++i)
-      if (domains[i].empty())
-        domains[i] = {choice[i]};
-    const std::vector<int> sizes = sizesOf(domains);
-    if (Elimination::work(folded, sizes).total > easy)
-      continue;
-    Elimination elimination(folded, sizes, keep(folded, objective, domains));
-    elimination.run(maxTable);
-    visited += elimination.states();
-    if (elimination.bound() == infinity)
-      continue;
-    std::vector<int> moved = elimination.choice();
-    for (size_t i = 0; i < moved.size(); ++i)
-      moved[i] = domains[i][moved[i]];
-    if (const double value = descent.value(moved, objective); value < below(now)) {
-      now = value;
-      choice = std::move(moved);
-    }
-  }
-  return now < before;
 }
 
 /// Sweeps until elimination is easy or little changes. False: nothing is left at the cutoff.
@@ -128,7 +95,7 @@ bool Solver::narrow(Tightening &tightening, const std::function<double()> &cutof
     if (left < compacted - compacted / 10) {
       compacted = left;
       const Elimination::Work work = Elimination::work(folded, sizesOf(tightening.compact()));
-      if (work.largest <= double(maxTable) &&
+      if (work.largest <= double(options.maxTable) &&
           work.total <= std::max(easy, 4.0 * double(tightening.entries())))
         break;
     }
@@ -152,7 +119,7 @@ Solution Solver::solve(const Objective &objective, const std::vector<int> &start
   auto offer = [&](std::vector<int> choice, Moves moves) {
     descent.run(choice, objective, infinity, false);
     if (moves != Moves::Variables)
-      while (moveStars(choice, objective)) {
+      while (descent.moveStars(choice, objective)) {
       }
     if (moves == Moves::Tables)
       descent.run(choice, objective, infinity, true);
@@ -177,11 +144,12 @@ Solution Solver::solve(const Objective &objective, const std::vector<int> &start
     entries += double(table.values.size());
   Elimination::Work work = Elimination::work(folded, sizesOf(domains));
   double bound = 0;
-  if (work.largest > double(maxTable) || work.total > std::max(easy, 4 * entries)) {
+  if (work.largest > double(options.maxTable) || work.total > std::max(easy, 4 * entries)) {
     if (!start.empty())
       offer(start, Moves::Variables);
     Tightening tightening(folded, domains, std::move(tables));
-    for (bool again = true; again;) {
+    bool again = true;
+    for (int round = 1; again; ++round) {
       again = false;
       if (!narrow(
               tightening, [&] { return best.value; },
@@ -190,12 +158,12 @@ Solution Solver::solve(const Objective &objective, const std::vector<int> &start
       domains = tightening.compact();
       bound = std::max(bound, tightening.bound());
       work = Elimination::work(folded, sizesOf(domains));
-      if (work.largest <= double(maxTable))
+      if (work.largest <= double(options.maxTable))
         break;
 
       // Too much is left: bounds from mini-buckets, and a search below the best known.
       Elimination divided(folded, sizesOf(domains), tightening.tablesNow());
-      run(divided, std::min(maxTable, miniBucket));
+      run(divided, std::min(options.maxTable, miniBucket));
       if (divided.bound() == infinity)
         return infeasible();
       bound = std::max(bound, divided.bound());
@@ -213,12 +181,12 @@ Solution Solver::solve(const Objective &objective, const std::vector<int> &start
         return below(best.value);
       };
       const bool complete = searchBelow(folded, divided, below(best.value), nullptr, infinity,
-                                        visited, visited + searchBudget, leaf);
+                                        visited, visited + options.maxSearch, leaf);
       if (complete && best.value == infinity)
         return infeasible();
       if (complete)
         bound = best.value;
-      again = best.value < below(before) && bound < best.value;
+      again = round < maxRounds && best.value < below(before) && bound < best.value;
       if (again)
         continue;
       best.lowerBound = std::min(bound, best.value);
@@ -231,7 +199,7 @@ Solution Solver::solve(const Objective &objective, const std::vector<int> &start
   }
 
   Elimination elimination(folded, sizesOf(domains), std::move(tables));
-  run(elimination, maxTable);
+  run(elimination, options.maxTable);
   if (elimination.bound() == infinity)
     return infeasible();
   best.choice = elimination.choice();
@@ -268,7 +236,7 @@ Minimum Solver::limit(double memoryLimit, const Solution &free, const Solution &
   };
   add(free.choice);
   add(least.choice);
-  offer(least.choice, true);
+  offer(least.choice, false);
 
   double bound = free.lowerBound, multiplier = 0;
   int unsure = 0;
@@ -304,6 +272,22 @@ Minimum Solver::limit(double memoryLimit, const Solution &free, const Solution &
     add(solution.choice);
     offer(solution.choice, false);
   }
+  // From the best of those above the limit, by small steps to higher prices, down to it.
+  const Point *over = nullptr;
+  auto priceOf = [&](const Point &line) { return line.cost + multiplier * line.memory; };
+  for (const Point &line : lines)
+    if (line.memory > memoryLimit && (!over || priceOf(line) < priceOf(*over)))
+      over = &line;
+  if (over && below(best.cost) > bound) {
+    std::vector<int> choice = over->choice;
+    double price = multiplier;
+    for (int step = 0; step < maxSteps && descent.memory(choice) > memoryLimit; ++step) {
+      price *= 1.05;
+      descent.run(choice, {1, price}, infinity, false);
+      descent.moveStars(choice, {1, price});
+    }
+    offer(std::move(choice), true);
+  }
   offer(best.choice, true);
 
   // The search. Its sums are with the multiplier; so are its cutoffs.
@@ -319,8 +303,8 @@ Minimum Solver::limit(double memoryLimit, const Solution &free, const Solution &
     const std::vector<int> sizes = sizesOf(domains);
     Elimination prices(folded, sizes, tightening.tablesNow());
     Elimination bytes(folded, sizes, keep(folded, {0, 1}, domains));
-    run(prices, std::min(maxTable, miniBucket));
-    run(bytes, std::min(maxTable, miniBucket));
+    run(prices, std::min(options.maxTable, miniBucket));
+    run(bytes, std::min(options.maxTable, miniBucket));
     bound = std::max(bound, prices.bound() - multiplier * memoryLimit);
     auto leaf = [&](std::vector<int> choice) {
       for (size_t i = 0; i < choice.size(); ++i)
@@ -330,7 +314,7 @@ Minimum Solver::limit(double memoryLimit, const Solution &free, const Solution &
     };
     complete = bytes.bound() > memoryLimit ||
                searchBelow(folded, prices, below(cutoff()), &bytes, memoryLimit * (1 + rounding),
-                           visited, visited + searchBudget, leaf);
+                           visited, visited + options.maxSearch, leaf);
   }
 
   Minimum minimum;
@@ -388,6 +372,8 @@ Status check(const ChoiceProblem &problem, const MinimizeOptions &options) {
   }
   if (!(options.memoryLimit >= 0))
     return wrong(fmt::format("the memory limit is {} bytes; it is 0 or more", options.memoryLimit));
+  if (options.maxSearch < 0)
+    return wrong(fmt::format("maxSearch is {}; it is 0 or more", options.maxSearch));
   if (options.maxTable < 1)
     return wrong(fmt::format("maxTable is {}; it is 1 or more", options.maxTable));
   return {};
@@ -449,10 +435,10 @@ std::string join(const std::vector<std::string> &sources) {
   return fmt::format("{}", fmt::join(sources, "; "));
 }
 
-Error nothingAllowed(const ChoiceProblem &problem, int64_t maxTable) {
+Error nothingAllowed(const ChoiceProblem &problem, const MinimizeOptions &options) {
   const std::vector<std::string> sources =
       conflict(onlyAllowed(problem), [&](const ChoiceProblem &some) {
-        return Solver(some, maxTable).solve({1, 0}).kind == Solution::Infeasible;
+        return Solver(some, options).solve({1, 0}).kind == Solution::Infeasible;
       });
   if (sources.empty())
     return {"no combination of choices is allowed, even without any constraint of the plan"};
@@ -463,7 +449,7 @@ Error nothingAllowed(const ChoiceProblem &problem, int64_t maxTable) {
 
 Error tooMuchMemory(const ChoiceProblem &problem, const MinimizeOptions &options, double need) {
   const std::vector<std::string> sources = conflict(problem, [&](const ChoiceProblem &some) {
-    const Solution least = Solver(some, options.maxTable).solve({0, 1});
+    const Solution least = Solver(some, options).solve({0, 1});
     return least.kind == Solution::Infeasible || least.lowerBound > options.memoryLimit;
   });
   std::string message =
@@ -479,10 +465,10 @@ Error tooMuchMemory(const ChoiceProblem &problem, const MinimizeOptions &options
 Result<Minimum> minimize(const ChoiceProblem &problem, const MinimizeOptions &options) {
   if (Status status = check(problem, options); !status)
     return status.error();
-  Solver solver(problem, options.maxTable);
+  Solver solver(problem, options);
   const Solution free = solver.solve({1, 0});
   if (free.kind == Solution::Infeasible)
-    return nothingAllowed(problem, options.maxTable);
+    return nothingAllowed(problem, options);
   if (free.kind == Solution::NotFound)
     return Error{
         fmt::format("no allowed choice was found among {} table entries; raise the largest table "

@@ -51,12 +51,14 @@ struct Minimum {
 struct MinimizeOptions {
   double memoryLimit = std::numeric_limits<double>::infinity(); ///< bytes
   int64_t maxTable = int64_t(1) << 26;                          ///< entries of one joined table
+  /// Table entries that one depth-first search visits before it leaves a gap.
+  int64_t maxSearch = int64_t(1) << 25;
 };
 
-/// The same problem gives the same result every time: ties go to the smallest
-/// choice, the order of variables depends only on which tables share which
-/// variables and on sizes. Without a memory limit, an exact result does not change when
-/// variables are fixed to their choice in it (by a table that is infinite elsewhere).
+/// The same problem gives the same result every time: the order of variables depends only on sizes
+/// and on which tables share which variables, and ties go to the smallest choice. Where no memory
+/// limit and no joined table above maxTable came in, the result does not change when variables are
+/// fixed to their choice in it (by a table over one variable that is infinite elsewhere).
 ///
 /// Errors: infeasible (names a minimal set of sources that conflict; with a
 /// memory limit, also the limit and the smallest need), or a malformed problem.

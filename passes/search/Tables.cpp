@@ -206,12 +206,16 @@ Table keep(const Table &table, const std::vector<int> &sizes, const Domains &dom
                                        [&](size_t entry) { return table.values[entry]; })};
 }
 
+Table keep(const CostTable &table, const std::vector<int> &sizes, const Objective &objective,
+           const Domains &domains) {
+  return {table.variables, keepEntries(table.variables, sizes, domains,
+                                       [&](size_t entry) { return objective.of(table, entry); })};
+}
+
 std::vector<Table> keep(const Folded &folded, const Objective &objective, const Domains &domains) {
   std::vector<Table> tables;
   for (const CostTable &table : folded.tables)
-    tables.push_back(
-        {table.variables, keepEntries(table.variables, folded.sizes, domains,
-                                      [&](size_t entry) { return objective.of(table, entry); })});
+    tables.push_back(keep(table, folded.sizes, objective, domains));
   return tables;
 }
 

@@ -12,6 +12,9 @@ namespace cleave::minimizer {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
+/// Fewer joined entries than this are visited without a second thought.
+constexpr double easy = 1 << 20;
+
 /// Values for each combination of choices of `variables`: row-major, the
 /// variable that is eliminated first is last (and so fastest).
 struct Table {
@@ -60,7 +63,9 @@ std::vector<int> sizesOf(const Domains &domains);
 /// The entries of a table over variables of `sizes` for the choices that are left.
 Table keep(const Table &table, const std::vector<int> &sizes, const Domains &domains);
 
-/// Each table's objective for the choices that are left.
+/// A table's objective for the choices that are left; that of each table.
+Table keep(const CostTable &table, const std::vector<int> &sizes, const Objective &objective,
+           const Domains &domains);
 std::vector<Table> keep(const Folded &folded, const Objective &objective, const Domains &domains);
 
 /// The place of a choice (of all variables) in a table.
