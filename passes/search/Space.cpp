@@ -155,6 +155,7 @@ void Space::addParams() {
       variable.shards.push_back({home, 0});
       SmallVector<int> unused = freeAtoms(home, attr(kPinAxes));
       if (level) {
+        unused = freeAtoms(home, {});
         llvm::erase_if(unused, [&](int atom) { return !llvm::is_contained(over, atom); });
         if (*level > 0 && !unused.empty())
           variable.shards.back() = {context.splitFurther(type, home, layerDimsOf, unused), *level};

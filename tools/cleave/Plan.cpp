@@ -7,6 +7,7 @@
 // training step is compiled at each level, and the lowest one that fits is taken.
 //
 //===----------------------------------------------------------------------===//
+#include "AutoPlan.h"
 #include "Load.h"
 
 #include <algorithm>
@@ -133,9 +134,10 @@ Status runPlan(const PlanOptions &o) {
   auto optimizer = o.optimizer.chosen();
   if (!optimizer)
     return optimizer.error();
-  auto memory = parseBytes("--memory", o.memory);
-  if (!memory)
-    return memory.error();
+  std::optional<Result<int64_t>> given;
+  if (!o.memory.empty())
+    if (given = parseBytes("--memory", o.memory); !*given)
+      return given->error();
   auto source = Source::open(o);
   if (!source)
     return source.error();
@@ -152,8 +154,32 @@ Status runPlan(const PlanOptions &o) {
     return function.error();
   if (auto status = requireScalar(*program, **function); !status)
     return status;
+  auto mixed = o.precisionUnder(*program, planName(o.plan));
+  if (!mixed)
+    return mixed.error();
   auto plan = std::find_if(program->plans.begin(), program->plans.end(),
                            [&](const checked::Plan &p) { return p.name == planName(o.plan); });
+  if (plan->automatic) {
+    if (auto status = requireNone(o.optimizer.app, {"--over"},
+                                  "with a plan that says `auto`: its search chooses the axes");
+        !status)
+      return status;
+    if (given)
+      plan->memoryBytes = **given;
+    CompileOptions options;
+    options.optimizer = *optimizer;
+    options.precision = *mixed;
+    options.entries = {{o.function, EntryPoint::Kind::TrainStep, true}};
+    return runAutoPlan(*program, *sizes, std::move(options), o);
+  }
+  if (auto status = requireNone(o.optimizer.app, {"--out", "--cluster"},
+                                "with a plan that does not say `auto`");
+      !status)
+    return status;
+  if (!given)
+    return Error{"`cleave plan` lacks --memory SIZE, which each rank has (24GiB, 80GB, or bytes); "
+                 "without it, it searches for a plan that says `auto`"};
+  Result<int64_t> &memory = *given;
   auto axes = axesOf(o, *program, *plan);
   if (!axes)
     return axes.error();
@@ -162,9 +188,6 @@ Status runPlan(const PlanOptions &o) {
     if (std::find(axes->begin(), axes->end(), axis.name) != axes->end())
       ranks *= *axis.size;
 
-  auto mixed = o.precisionUnder(*program, planName(o.plan));
-  if (!mixed)
-    return mixed.error();
   std::vector<Level> all(levels);
   Progress progress(o.quiet || o.json);
   std::vector<MeshAxis> mesh;
@@ -248,15 +271,24 @@ Status runPlan(const PlanOptions &o) {
 void addPlan(Commands &commands) {
   auto o = std::make_shared<PlanOptions>();
   CLI::App *app = commands.add(
-      "plan", "Say which level of ZeRO a model needs to fit a rank's memory, and why.",
+      "plan",
+      "Say which level of ZeRO a model needs to fit a rank's memory, and why; or search for a "
+      "plan.",
       "  cleave plan models/gpt2.cleave --plan data --mesh dp=4 --memory 4MiB\n"
       "  cleave plan models/gpt2.cleave --plan megatron --mesh dp=8,tp=2 --memory 80GB --json\n"
-      "  cleave plan models/gpt2.cleave --plan data --mesh dp=2 --memory 1GB --optimizer sgd\n");
+      "  cleave plan models/gpt2.cleave --plan data --mesh dp=2 --memory 1GB --optimizer sgd\n"
+      "  cleave plan models/gpt2.cleave --plan auto --ranks 4 --cluster ethernet --out "
+      "found.cleave\n"
+      "  cleave plan models/gpt2.cleave --plan auto --mesh dp=2,tp=2 --memory 4MiB --json\n"
+      "A plan that says auto is searched for, at most of --memory SIZE a rank; --out writes it as "
+      "text that\ncan be edited, and run by `--plan FILE:NAME`.\n");
   addFile(app, *o, false);
   addPlan(app, *o);
   app->get_option("--plan")->required();
+  addCluster(app, *o);
+  app->add_option("--out", o->out, "where to write the plan that was searched for")
+      ->type_name("FILE");
   app->add_option("--memory", o->memory, "what each rank has: 24GiB, 80GB, or bytes")
-      ->required()
       ->type_name("SIZE");
   app->add_option("--over", o->over, "the axes of ZeRO: dp or replica,dp (those that split data)")
       ->type_name("AXES");
