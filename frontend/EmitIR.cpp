@@ -10,6 +10,8 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Verifier.h"
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/StringMap.h"
 #include "llvm/Support/raw_ostream.h"
 
 #include <limits>
@@ -215,6 +217,32 @@ private:
       list.push_back(b.getNamedAttr(key, value));
     };
     llvm::SmallVector<Attribute> compounds, homes, nevers;
+    llvm::StringMap<std::string> said;
+    auto note = [&](const std::string &sentence, SourceRange range) {
+      SourceLocation at = program.sources.locate(range);
+      if (!at.file.empty())
+        said.try_emplace(sentence,
+                         at.file + ":" + std::to_string(at.line) + ":" + std::to_string(at.column));
+    };
+    for (const checked::ShardRule &r : plan->rules)
+      note(sentenceOf(rule(r)), r.range);
+    for (const checked::Pin &pin : plan->pins) {
+      std::string what;
+      if (pin.zeroLevel)
+        what = "zero " + std::to_string(*pin.zeroLevel);
+      else
+        what = pin.replicate ? "replicate" : sentenceOf(rule(pin.rule));
+      note("at " + (pin.path.empty() ? "[" + llvm::join(pin.dims, ", ") + "]" : pin.path) + ": " +
+               what,
+           pin.range);
+    }
+    for (const checked::Never &never : plan->nevers)
+      note("never " + never.kind + " " + never.path, never.range);
+    llvm::SmallVector<mlir::NamedAttribute> places;
+    for (const auto &entry : said)
+      places.push_back(b.getNamedAttr(entry.getKey(), b.getStringAttr(entry.getValue())));
+    if (!places.empty())
+      set(kAutoPlaces, b.getDictionaryAttr(places));
     for (const checked::NamedDim &dim : program.dims)
       if (dim.atoms.size() > 1)
         compounds.push_back(strings(dim.atoms));

@@ -9,9 +9,16 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "mlir/IR/Attributes.h"
+
 #include "llvm/ADT/StringRef.h"
 
+#include <string>
+
 namespace cleave {
+
+/// "shard heads, ffn by tp" of a ShardRuleAttr.
+std::string sentenceOf(mlir::Attribute rule);
 
 inline constexpr llvm::StringLiteral kAutoAttr = "cleave.auto";
 /// Text of a cluster's profile (runtime/emulate/Cluster.h).
@@ -24,6 +31,8 @@ inline constexpr llvm::StringLiteral kAutoCompounds = "compounds";
 inline constexpr llvm::StringLiteral kAutoHomes = "homes";
 /// Array of [kind, path]: `never KIND PATH`.
 inline constexpr llvm::StringLiteral kAutoNever = "never";
+/// Dictionary: a sentence of the plan, as text -> "file:line:col".
+inline constexpr llvm::StringLiteral kAutoPlaces = "places";
 /// On a param: `at PARAM: zero LEVEL over AXES`, an array of the level (i64) and an array of axes.
 inline constexpr llvm::StringLiteral kPinZero = "cleave.pin_zero";
 

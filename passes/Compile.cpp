@@ -28,7 +28,9 @@
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Transforms/Passes.h"
 
+#include <algorithm>
 #include <chrono>
+#include <fmt/format.h>
 #include <numeric>
 
 using namespace mlir;
@@ -83,9 +85,11 @@ struct Provider final : KernelProvider {
 
 class Pipeline {
 public:
-  Pipeline(const CheckedProgram &program, const CompileOptions &options)
-      : program(program), options(options), context(MLIRContext::Threading::DISABLED),
-        reports(context), kernels(kernelOptions(options)), provider(kernels) {
+  /// `memory`: bytes of a rank that a search may use by its own count; 0: any number.
+  Pipeline(const CheckedProgram &program, const CompileOptions &options, int64_t memory = 0)
+      : program(program), options(options), memory(memory),
+        context(MLIRContext::Threading::DISABLED), reports(context),
+        kernels(kernelOptions(options)), provider(kernels) {
     context.printOpOnDiagnostic(false);
     context.loadDialect<CleaveDialect, func::FuncDialect>();
   }
@@ -199,6 +203,7 @@ private:
 
   const CheckedProgram &program;
   const CompileOptions &options;
+  int64_t memory;
   MLIRContext context;
   Reports reports;
   OwningOpRef<ModuleOp> module;
@@ -270,10 +275,12 @@ Status Pipeline::compileEntry(const EntryPoint &entry) {
   addSeconds("emit",
              std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   module = std::move(*emitted);
-  if (auto search = (*module)->getAttrOfType<DictionaryAttr>(kAutoAttr);
-      search && !options.cluster.empty()) {
+  if (auto search = (*module)->getAttrOfType<DictionaryAttr>(kAutoAttr)) {
     NamedAttrList list(search);
-    list.set(kAutoCluster, StringAttr::get(&context, options.cluster));
+    if (!options.cluster.empty())
+      list.set(kAutoCluster, StringAttr::get(&context, options.cluster));
+    if (memory)
+      list.set(kAutoMemory, IntegerAttr::get(IntegerType::get(&context, 64), memory));
     (*module)->setAttr(kAutoAttr, list.getDictionary(&context));
   }
   auto target = module->lookupSymbol<func::FuncOp>(entry.function);
@@ -437,7 +444,47 @@ Status Pipeline::finish() {
 
 } // namespace
 
+/// Of a rank: what stays from step to step, inputs, results and the arena.
+static int64_t memoryOf(const Program &program) {
+  int64_t bytes = program.arenaBytes;
+  for (const Argument &a : program.arguments)
+    bytes += a.offloaded ? 0 : a.localBytes;
+  for (const Buffer &buffer : program.buffers)
+    bytes += buffer.kind == Buffer::Kind::Result ? buffer.bytes : 0;
+  return bytes;
+}
+
 Result<CompileResult> cleave::compile(const CheckedProgram &program,
                                       const CompileOptions &options) {
-  return Pipeline(program, options).run();
+  const checked::Plan *plan = options.plan == "none" ? nullptr : program.plan(options.plan);
+  int64_t limit = plan && plan->automatic ? plan->memoryBytes : 0;
+  if (!limit || options.emit != EmitStage::None)
+    return Pipeline(program, options).run();
+  // What the search counts is less than what the memory plan needs, by the temporary values at
+  // the arena's fullest; its limit is lowered by the difference until the plan fits.
+  int64_t searched = limit, least = 0;
+  constexpr int rounds = 6;
+  for (int round = 0; round < rounds; ++round) {
+    auto result = Pipeline(program, options, searched).run();
+    if (!result) {
+      if (!least)
+        return result;
+      break;
+    }
+    int64_t need = 0;
+    for (const Program &p : result->executable.programs)
+      need = std::max(need, memoryOf(p));
+    if (need <= limit || result->searches.empty())
+      return result;
+    least = least ? std::min(least, need) : need;
+    searched = std::min(searched, static_cast<int64_t>(result->searches[0].minimum.memory)) -
+               std::max<int64_t>(need - limit, limit / 1000);
+    if (searched <= 0)
+      break;
+  }
+  SourceLocation at = program.sources.locate(plan->range);
+  return Error{fmt::format(
+      "{}the memory limit is {} bytes a rank, and the least that was found "
+      "takes {}: give each rank more memory or fewer rows, or take more ranks",
+      at.file.empty() ? "" : fmt::format("{}:{}:{}: ", at.file, at.line, at.column), limit, least)};
 }

@@ -26,10 +26,11 @@ constexpr double never = std::numeric_limits<double>::infinity();
 /// Writes the problem: the tables over the space's variables.
 class Writer {
 public:
+  /// `sentences`: what the plan says is a constraint with a name, instead of all that there is.
   Writer(const ShardingContext &context, func::FuncOp function, const ParamFlow &flow,
-         Prices &prices)
+         Prices &prices, bool sentences = false)
       : context(context), function(function), flow(flow), prices(prices),
-        space(context, function, flow) {}
+        space(context, function, flow, sentences) {}
 
   std::shared_ptr<ChoiceProblem> build();
   /// What the choices mean.
@@ -50,6 +51,9 @@ private:
     Value root;
   };
 
+  std::string sourceOf(const std::string &sentence) const;
+  void readBans();
+  void addSentences();
   void findTrees();
   void following(ShardableOpInterface op, const ShardingRule &rule);
   void choosing(ShardableOpInterface op, const ShardingRule &rule);
@@ -72,9 +76,16 @@ private:
   }
   /// The table of two variables, and whether it is stored the other way round.
   void addPair(int a, int b, double times, llvm::function_ref<double(int, int)> cost);
-  /// From the sharding of number `from(choice of a)` to a place.
-  void addWays(int a, ArrayRef<int> from, SpacePlace to, NamedTensorType type, double times,
-               bool towards);
+  /// Between the sharding of number `from[choice of a]` and where the value lives (or rests).
+  void addWays(int a, ArrayRef<int> from, Value v, SpacePlace to, double times, bool towards);
+  struct Ban {
+    RouteStep::Kind kind;
+    std::string path, source;
+  };
+  const Ban *broken(Value v, int from, int to);
+  /// What the plan says the value never does: a table of what would.
+  void banChoice(Value v, size_t choice, int from, int to);
+  void forbid(int a, ArrayRef<int> from, Value v, SpacePlace to, bool towards);
 
   const ShardingContext &context;
   func::FuncOp function;
@@ -91,6 +102,8 @@ private:
   llvm::DenseMap<Operation *, int> variableOf; ///< of ops that choose
   std::vector<Tree> trees;
   llvm::DenseSet<Value> leaves;
+  std::vector<Ban> bans;
+  std::map<std::tuple<const void *, int, int>, int> kindsOnWay; ///< bits, by type
 };
 
 bool isChosen(ShardableOpInterface op, const ShardingRule &rule) {
@@ -195,8 +208,10 @@ void Writer::addPair(int a, int b, double times, llvm::function_ref<double(int, 
       costs[turned ? j * sizeA + i : i * sizeB + j] += times * cost(i, j);
 }
 
-void Writer::addWays(int a, ArrayRef<int> from, SpacePlace to, NamedTensorType type, double times,
+void Writer::addWays(int a, ArrayRef<int> from, Value v, SpacePlace to, double times,
                      bool towards) {
+  NamedTensorType type = tensorOf(v);
+  forbid(a, from, v, to, towards);
   Routes &table = routesOf(type);
   const std::vector<int> &there = numbersOf(to, type);
   auto price = [&](int i, int j) {
@@ -209,6 +224,63 @@ void Writer::addWays(int a, ArrayRef<int> from, SpacePlace to, NamedTensorType t
     return;
   }
   addPair(a, to.variable, times, price);
+}
+
+/// A `never` of the plan that the value's way would break, or null.
+const Writer::Ban *Writer::broken(Value v, int from, int to) {
+  if (bans.empty() || from == to)
+    return nullptr;
+  auto place = flow.places.find(v);
+  auto name = dyn_cast<NameLoc>(v.getLoc());
+  for (const Ban &ban : bans) {
+    bool meant = place != flow.places.end()
+                     ? space.variables()[place->second.param].name == ban.path
+                     : name && name.getName() == ban.path;
+    if (!meant)
+      continue;
+    NamedTensorType type = tensorOf(v);
+    auto [entry, isNew] = kindsOnWay.try_emplace({type.getAsOpaquePointer(), from, to}, 0);
+    if (isNew)
+      for (const RouteStep &step :
+           routeOf(context, type, routesOf(type).sharding(from), routesOf(type).sharding(to),
+                   [&](const RouteStep &s, int64_t bytes) { return prices.step(s, bytes); }))
+        entry->second |= 1 << static_cast<int>(step.kind);
+    if (entry->second >> static_cast<int>(ban.kind) & 1)
+      return &ban;
+  }
+  return nullptr;
+}
+
+void Writer::forbid(int a, ArrayRef<int> from, Value v, SpacePlace to, bool towards) {
+  if (bans.empty())
+    return;
+  const std::vector<int> there = numbersOf(to, tensorOf(v));
+  std::map<std::string, CostTable> tables;
+  for (size_t i = 0; i < from.size(); ++i)
+    for (size_t j = 0; j < there.size(); ++j)
+      if (const Ban *ban = towards ? broken(v, from[i], there[j]) : broken(v, there[j], from[i])) {
+        if (a == to.variable && i != j)
+          continue;
+        CostTable &table = tables[ban->source];
+        bool one = to.variable < 0 || a == to.variable;
+        table.variables = one ? std::vector<int>{a} : std::vector<int>{a, to.variable};
+        table.costs.resize(one ? from.size() : from.size() * there.size());
+        table.costs[one ? i : i * there.size() + j] = never;
+        table.source = ban->source;
+      }
+  for (auto &[source, table] : tables)
+    others.push_back(std::move(table));
+}
+
+/// Of a param, whose way depends on its own choice alone.
+void Writer::banChoice(Value v, size_t choice, int from, int to) {
+  if (const Ban *ban = broken(v, from, to)) {
+    int variable = space.placeOf(v).variable;
+    CostTable table{
+        {variable}, std::vector<double>(space.variables()[variable].size()), {}, ban->source};
+    table.costs[choice] = never;
+    others.push_back(std::move(table));
+  }
 }
 
 void Writer::following(ShardableOpInterface op, const ShardingRule &rule) {
@@ -231,7 +303,7 @@ void Writer::following(ShardableOpInterface op, const ShardingRule &rule) {
     std::vector<int> need;
     for (int c = 0; c < size; ++c)
       need.push_back(routesOf(type).number(needOf(rule, factors[c], static_cast<unsigned>(i))));
-    addWays(variable, need, space.placeOf(v), type, times, /*towards=*/false);
+    addWays(variable, need, v, space.placeOf(v), times, /*towards=*/false);
   }
   for (auto [r, v] : llvm::enumerate(op->getResults())) {
     NamedTensorType type = tensorOf(v);
@@ -244,11 +316,13 @@ void Writer::following(ShardableOpInterface op, const ShardingRule &rule) {
       const auto &shards = space.variables()[variable].shards;
       const std::vector<int> &whole = numbersOf(rest, type);
       for (int c = 0; c < size; ++c)
-        if (shards[c].level < 3)
+        if (shards[c].level < 3) {
           unary(variable)[c] += times * routesOf(type).price(made[c], whole[c]);
+          banChoice(v, c, made[c], whole[c]);
+        }
       continue;
     }
-    addWays(variable, made, rest, type, times, /*towards=*/true);
+    addWays(variable, made, v, rest, times, /*towards=*/true);
   }
 }
 
@@ -289,7 +363,7 @@ void Writer::choosing(ShardableOpInterface op, const ShardingRule &rule) {
     std::vector<int> need;
     for (const Factors &f : factors)
       need.push_back(routesOf(type).number(needOf(rule, f, static_cast<unsigned>(i))));
-    addWays(entry.variable, need, space.placeOf(v), type, times, /*towards=*/false);
+    addWays(entry.variable, need, v, space.placeOf(v), times, /*towards=*/false);
   }
   for (auto [r, v] : llvm::enumerate(op->getResults())) {
     if (leaves.contains(v))
@@ -298,7 +372,7 @@ void Writer::choosing(ShardableOpInterface op, const ShardingRule &rule) {
     std::vector<int> made;
     for (const Factors &f : factors)
       made.push_back(routesOf(type).number(madeOf(rule, f, static_cast<unsigned>(r))));
-    addWays(entry.variable, made, space.restOf(v), type, times, /*towards=*/true);
+    addWays(entry.variable, made, v, space.restOf(v), times, /*towards=*/true);
   }
 }
 
@@ -376,12 +450,33 @@ void Writer::tree(const Tree &tree) {
     s.unreduced = sets[set];
     return routesOf(of).number(s);
   };
+  auto banned = [&](std::vector<int> variables, size_t entries,
+                    llvm::function_ref<const Ban *(size_t)> which) {
+    if (bans.empty())
+      return;
+    std::map<std::string, CostTable> tables;
+    for (size_t i = 0; i < entries; ++i)
+      if (const Ban *ban = which(i)) {
+        CostTable &table = tables[ban->source];
+        table.variables = variables;
+        table.costs.resize(entries);
+        table.costs[i] = never;
+        table.source = ban->source;
+      }
+    for (auto &[source, table] : tables)
+      others.push_back(std::move(table));
+  };
   CostTable end{{pending, rest.variable}, {}, {}, ""};
   const std::vector<int> there = numbersOf(rest, type);
   for (size_t set = 0; set < sets.size(); ++set)
     for (int home = 0; home < homes; ++home)
       end.costs.push_back(set ? times * routesOf(type).price(waiting(set, home, type), there[home])
                               : 0);
+  banned(end.variables, end.costs.size(), [&](size_t i) {
+    size_t set = i / homes, home = i % homes;
+    return set ? broken(tree.root, waiting(set, static_cast<int>(home), type), there[home])
+               : nullptr;
+  });
   others.push_back(std::move(end));
   for (Value leaf : tree.leaves) {
     auto op = leaf.getDefiningOp<ShardableOpInterface>();
@@ -403,6 +498,11 @@ void Writer::tree(const Tree &tree) {
       for (size_t c = 0; c < factors.size(); ++c)
         for (int home : own)
           early.costs.push_back(set ? 0 : times * routesOf(of).price(from[c], home));
+    banned(early.variables, early.costs.size(), [&](size_t i) {
+      size_t set = i / (factors.size() * own.size());
+      return set ? nullptr
+                 : broken(leaf, from[i / own.size() % factors.size()], own[i % own.size()]);
+    });
     others.push_back(std::move(early));
     // ... or left pending, over just these axes.
     CostTable late{{pending, choosing, rest.variable}, {}, {}, ""};
@@ -444,8 +544,10 @@ void Writer::gathers() {
     const std::vector<int> &whole = numbersOf({variable, false}, type);
     const std::vector<int> &shard = numbersOf({variable, true}, type);
     for (size_t c = 0; c < shards.size(); ++c)
-      if (shards[c].level == 3)
+      if (shards[c].level == 3 && times > 0) {
         unary(variable)[c] += times * routesOf(type).price(shard[c], whole[c]);
+        banChoice(v, c, shard[c], whole[c]);
+      }
   }
 }
 
@@ -480,7 +582,49 @@ void Writer::memory() {
   });
 }
 
+/// "plan.cleave:12:3: never all_gather wte", or without a place.
+std::string Writer::sourceOf(const std::string &sentence) const {
+  auto settings = function->getParentOfType<ModuleOp>()->getAttrOfType<DictionaryAttr>(kAutoAttr);
+  auto places = settings ? settings.getAs<DictionaryAttr>(kAutoPlaces) : DictionaryAttr();
+  auto place = places ? places.getAs<StringAttr>(sentence) : StringAttr();
+  return (place ? place.str() + ": " : "") + "`" + sentence + "`";
+}
+
+void Writer::readBans() {
+  auto settings = function->getParentOfType<ModuleOp>()->getAttrOfType<DictionaryAttr>(kAutoAttr);
+  auto list = settings ? settings.getAs<ArrayAttr>(kAutoNever) : ArrayAttr();
+  if (!list)
+    return;
+  for (ArrayAttr entry : list.getAsRange<ArrayAttr>()) {
+    StringRef kind = cast<StringAttr>(entry[0]).getValue();
+    std::string path = cast<StringAttr>(entry[1]).str();
+    using Kind = RouteStep::Kind;
+    bans.push_back({kind == "all_reduce"       ? Kind::AllReduce
+                    : kind == "all_gather"     ? Kind::AllGather
+                    : kind == "reduce_scatter" ? Kind::ReduceScatter
+                                               : Kind::AllToAll,
+                    path, sourceOf(("never " + kind + " ").str() + path)});
+  }
+}
+
+/// What the plan's rules and pins allow of each variable, as tables with their sentences: to say
+/// which of them conflict.
+void Writer::addSentences() {
+  for (auto [v, variable] : llvm::enumerate(space.variables()))
+    for (const SpaceVariable::Sentence &sentence : variable.sentences) {
+      CostTable table{{static_cast<int>(v)},
+                      std::vector<double>(variable.size(), never),
+                      {},
+                      sourceOf(sentence.text)};
+      for (int choice : sentence.allowed)
+        table.costs[choice] = 0;
+      others.push_back(std::move(table));
+    }
+}
+
 std::shared_ptr<ChoiceProblem> Writer::build() {
+  readBans();
+  addSentences();
   findTrees();
   function.walk<WalkOrder::PreOrder>([&](ShardableOpInterface op) {
     ShardingRule rule = op.getShardingRule();
@@ -625,6 +769,12 @@ FailureOr<SearchResult> cleave::searchShardings(const ShardingContext &context,
   auto places = dyn_cast<FusedLoc>(module.getLoc()); // the model's, then the plan's
   Location place = places ? places.getLocations().back() : module.getLoc();
   if (!minimum) {
+    // Once more, with the plan's sentences as constraints, to name those that conflict.
+    if (settings)
+      if (Result<Minimum> named = minimize(
+              *Writer(context, function, flow, **prices, /*sentences=*/true).build(), options);
+          !named)
+        minimum = named.error();
     emitUserError(place) << minimum.error().message;
     return failure();
   }

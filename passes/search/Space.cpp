@@ -33,8 +33,10 @@ std::string namesOf(NamedTensorType type) {
 
 } // namespace
 
-Space::Space(const ShardingContext &context, func::FuncOp function, const ParamFlow &flow)
-    : context(context), function(function), flow(flow), atomOrder(context) {
+Space::Space(const ShardingContext &context, func::FuncOp function, const ParamFlow &flow,
+             bool sentences)
+    : context(context), function(function), flow(flow), withSentences(sentences),
+      atomOrder(context) {
   function.walk([&](RepeatOp repeat) { layerDims.insert(repeat.getDim()); });
   function.walk([&](SplitDimOp split) {
     layerDims.insert(split.getType().getNames()[0].getValue());
@@ -121,6 +123,63 @@ std::vector<Sharding> Space::homesOf(NamedTensorType type) const {
   return extend(type, base, freeAtoms(base, {}));
 }
 
+void Space::allow(SpaceVariable &variable, const std::string &at, ArrayAttr pin,
+                  ArrayAttr pinnedAxes, int64_t layers) const {
+  if (!withSentences)
+    return;
+  NamedTensorType type = variable.type;
+  // All that there is; the order that the plan's words give an axis is kept.
+  Sharding none;
+  none.dims.resize(type.getRank());
+  Sharding said = context.target(type);
+  for (auto [dim, atoms] : llvm::zip_equal(none.dims, said.dims))
+    for (int atom : atoms)
+      if (context.isInTime(atom))
+        dim.push_back(atom);
+  std::set<std::vector<int>> known;
+  for (const Sharding &s : variable.homes)
+    known.insert(keyOf(s));
+  for (const Sharding &s : extend(type, none, freeAtoms(none, {})))
+    if (known.insert(keyOf(s)).second)
+      variable.homes.push_back(s);
+  auto sentence = [&](std::string text, const Sharding &wanted, ArrayRef<int> unused) {
+    SpaceVariable::Sentence made{std::move(text), {}};
+    for (auto [c, home] : llvm::enumerate(variable.homes)) {
+      bool right = llvm::none_of(unused, [&](int atom) { return home.uses(atom); });
+      for (auto [have, want] : llvm::zip_equal(home.dims, wanted.dims))
+        for (int atom : want)
+          right &= context.isInTime(atom) || llvm::is_contained(have, atom);
+      if (right)
+        made.allowed.push_back(static_cast<int>(c));
+    }
+    if (made.allowed.size() < variable.homes.size())
+      variable.sentences.push_back(std::move(made));
+  };
+  auto of = [&](ShardRuleAttr rule) {
+    Sharding target = context.targetOf(rule, type);
+    for (int64_t d = 0; d < layers; ++d)
+      target.dims[d].clear();
+    return target;
+  };
+  SmallVector<int> pinned = context.atomsOf(pinnedAxes), split;
+  if (pin)
+    for (auto rule : pin.getAsRange<ShardRuleAttr>()) {
+      sentence("at " + at + ": " + sentenceOf(rule), of(rule), {});
+      for (StringAttr axis : rule.getAxes())
+        split.append(context.atomsOf(axis));
+    }
+  SmallVector<int> whole(
+      llvm::make_filter_range(pinned, [&](int a) { return !llvm::is_contained(split, a); }));
+  if (!whole.empty())
+    sentence("at " + at + ": replicate", none, whole);
+  for (ShardRuleAttr rule : context.rules())
+    if (llvm::none_of(rule.getAxes(), [&](StringAttr axis) {
+          return llvm::any_of(context.atomsOf(axis),
+                              [&](int a) { return llvm::is_contained(pinned, a); });
+        }))
+      sentence(sentenceOf(rule), of(rule), {});
+}
+
 void Space::addParams() {
   bool learns =
       llvm::any_of(flow.places,
@@ -149,6 +208,15 @@ void Space::addParams() {
       level = static_cast<int>(zeroOfPlan.getLevel());
       for (StringAttr axis : zeroOfPlan.getAxes())
         over.append(context.atomsOf(axis));
+    }
+    if (withSentences) {
+      variable.homes = extend(type, base, freeAtoms(base, attr(kPinAxes)));
+      allow(variable, variable.name, attr(kPin), attr(kPinAxes), layerDimsOf);
+      for (const Sharding &home : variable.homes)
+        variable.shards.push_back({home, 0});
+      variable.place = param.getLoc();
+      add(std::move(variable));
+      continue;
     }
     for (const Sharding &home : extend(type, base, freeAtoms(base, attr(kPinAxes)))) {
       variable.homes.push_back(home);
@@ -211,6 +279,9 @@ SpacePlace Space::dimsOf(NamedTensorType type, Location loc) {
     SpaceVariable variable(SpaceVariable::Kind::Dims, namesOf(own), own);
     variable.homes = std::move(homes);
     variable.place = loc;
+    bool isPinned = pinned != pinnedDims.end();
+    allow(variable, variable.name, isPinned ? pinned->second.first : ArrayAttr(),
+          isPinned ? pinned->second.second : ArrayAttr(), 0);
     it->second = add(std::move(variable));
   }
   return {it->second, false};
@@ -238,6 +309,7 @@ void Space::addValue(Value v) {
       SpaceVariable variable(SpaceVariable::Kind::Pin, name, type);
       variable.homes = extend(type, base, freeAtoms(base, pin.getAxes()));
       variable.place = pin.getLoc();
+      allow(variable, name, pin.getRules(), pin.getAxes(), 0);
       it->second = add(std::move(variable));
     }
     places[v] = {it->second, false};

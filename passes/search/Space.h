@@ -25,7 +25,13 @@ struct SpaceVariable {
   std::vector<Factors> factors;                 ///< Op
   std::vector<llvm::SmallVector<int, 2>> atoms; ///< Pending; the first is empty: at the leaves
   int param = -1;                               ///< Param: into the flow's
-  std::optional<mlir::Location> place;          ///< of the param, or the first such value
+  /// What sentences of the plan allow, if the space has more than that.
+  struct Sentence {
+    std::string text;
+    std::vector<int> allowed;
+  };
+  std::vector<Sentence> sentences;
+  std::optional<mlir::Location> place; ///< of the param, or the first such value
 
   SpaceVariable(Kind kind, std::string name, NamedTensorType type = {})
       : kind(kind), name(std::move(name)), type(type) {}
@@ -46,7 +52,9 @@ struct SpacePlace {
 
 class Space {
 public:
-  Space(const ShardingContext &context, mlir::func::FuncOp function, const ParamFlow &flow);
+  /// `sentences`: variables have all choices, and the plan's sentences say which they allow.
+  Space(const ShardingContext &context, mlir::func::FuncOp function, const ParamFlow &flow,
+        bool sentences = false);
 
   /// Where values live, and where an op's result goes (a gradient in shards, a new param).
   SpacePlace placeOf(mlir::Value v) const { return places.lookup(v); }
@@ -68,6 +76,9 @@ private:
   std::vector<Sharding> extend(NamedTensorType type, const Sharding &base,
                                llvm::ArrayRef<int> free) const;
   llvm::SmallVector<int> freeAtoms(const Sharding &base, mlir::ArrayAttr pinnedAxes) const;
+  /// With `sentences`: all shardings, and those that each rule (of a pin: of `at NAME`) allows.
+  void allow(SpaceVariable &variable, const std::string &at, mlir::ArrayAttr pin,
+             mlir::ArrayAttr pinnedAxes, int64_t layers) const;
   void addParams();
   void addValue(mlir::Value v);
   SpacePlace dimsOf(NamedTensorType type, mlir::Location loc);
@@ -75,6 +86,7 @@ private:
   const ShardingContext &context;
   mlir::func::FuncOp function;
   const ParamFlow &flow;
+  bool withSentences;
   AtomOrder atomOrder;
   std::vector<SpaceVariable> list;
   llvm::DenseMap<mlir::Value, SpacePlace> places;

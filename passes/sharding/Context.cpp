@@ -306,6 +306,22 @@ Sharding ShardingContext::target(NamedTensorType type, ArrayAttr pin, ArrayAttr 
   return sharding;
 }
 
+Sharding ShardingContext::targetOf(ShardRuleAttr rule, NamedTensorType type) const {
+  Sharding sharding;
+  sharding.dims.resize(type.getRank());
+  apply(rule, type, {}, sharding);
+  return sharding;
+}
+
+SmallVector<ShardRuleAttr> ShardingContext::rules() const {
+  SmallVector<ShardRuleAttr> list;
+  for (Attribute a : plan)
+    if (auto rule = cast<ShardRuleAttr>(a);
+        llvm::none_of(rule.getAxes(), [](StringAttr axis) { return axis == kAccumulate; }))
+      list.push_back(rule);
+  return list;
+}
+
 Sharding ShardingContext::zeroTarget(NamedTensorType type, const Sharding &base, int64_t layerDims,
                                      ArrayAttr pinnedAxes) const {
   SmallVector<int> added, pinned = atomsOf(pinnedAxes);

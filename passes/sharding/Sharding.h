@@ -101,6 +101,10 @@ public:
   /// (may be null); `pinnedAxes`: axes that only the pin speaks of.
   Sharding target(NamedTensorType type, mlir::ArrayAttr pin = {},
                   mlir::ArrayAttr pinnedAxes = {}) const;
+  /// What one rule alone wants.
+  Sharding targetOf(ShardRuleAttr rule, NamedTensorType type) const;
+  /// The plan's rules, but for the one of micro-batches.
+  llvm::SmallVector<ShardRuleAttr> rules() const;
   /// Atoms of the axes of the plan's rules, in their order; some more than once.
   llvm::SmallVector<int> atomsOfRules() const;
   /// Of an axis, or of a part of it: "tp", "tp:(2)4"; of a list of these, null for none.
