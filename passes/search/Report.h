@@ -27,6 +27,8 @@ struct SearchVariable {
   /// What each choice says, as sentences of a plan without `at NAME:`: "shard batch by dp",
   /// "replicate over tp", "zero 2 over dp".
   std::vector<std::vector<std::string>> choices;
+  /// Named values of the source that it is about, without the param's own name.
+  std::vector<std::string> values;
 };
 
 struct SearchReport {

@@ -721,6 +721,15 @@ std::vector<std::string> Writer::sentences(const SpaceVariable &variable, int ch
 }
 
 std::vector<SearchVariable> Writer::variables() const {
+  std::map<int, std::vector<std::string>> named;
+  std::set<std::string> seen;
+  function->walk([&](Operation *op) {
+    for (Value v : op->getResults())
+      if (auto name = dyn_cast<NameLoc>(v.getLoc()))
+        if (SpacePlace place = space.placeOf(v);
+            place.variable >= 0 && seen.insert(name.getName().str()).second)
+          named[place.variable].push_back(name.getName().str());
+  });
   std::vector<SearchVariable> list;
   for (auto [v, variable] : llvm::enumerate(space.variables())) {
     using Kind = SpaceVariable::Kind;
@@ -735,6 +744,7 @@ std::vector<SearchVariable> Writer::variables() const {
     for (StringAttr name : variable.type.getNames())
       out.dims.push_back(name.str());
     out.variable = static_cast<int>(v);
+    out.values = named[out.variable];
     for (int c = 0; c < variable.size(); ++c)
       out.choices.push_back(sentences(variable, c));
   }

@@ -7,6 +7,7 @@
 #include "Emulate.h"
 #include "Inputs.h"
 #include "Load.h"
+#include "Why.h"
 
 #include "runtime/core/AtomicFile.h"
 
@@ -24,6 +25,7 @@ struct ExplainOptions : CommonOptions {
   bool fusion = false, activations = false;
   CostOptions cost;
   std::string overlaps; ///< of --timeline
+  std::string why;
 };
 
 /// "file:line:column": file and line.
@@ -172,8 +174,10 @@ Result<Built> compileOrRead(const ExplainOptions &o, const checked::Overlap *ove
     if (auto status = requireScalar(*program, **function); !status)
       return status.error();
   CompileOptions options;
-  if (auto status = chooseCluster(options, *program, plan ? *plan : o.plan, o); !status)
-    return status.error();
+  const checked::Plan *chosen = program->plan(planName(plan ? *plan : o.plan));
+  if (chosen && chosen->automatic)
+    if (auto status = chooseCluster(options, *program, plan ? *plan : o.plan, o); !status)
+      return status.error();
   options.listFusion = o.fusion;
   options.listActivations = o.activations;
   options.machineCode = o.cost.measure || !o.emulate.empty(); // else nothing runs
@@ -257,12 +261,22 @@ Status checkOptions(const ExplainOptions &o) {
                                   "with --activations");
         !status)
       return status;
-  if (!o.cost.any()) {
-    if (auto status =
-            requireNone(app, {"--emulate", "--measure", "--cluster", "--steps", "--threads"},
-                        "without --costs, --timeline or --sweep");
+  if (!o.why.empty())
+    if (auto status = requireNone(
+            app, {"--fusion", "--activations", "--costs", "--timeline", "--sweep", "--emulate"},
+            "with --why");
         !status)
       return status;
+  if (!o.cost.any()) {
+    if (auto status = requireNone(app, {"--emulate", "--measure", "--steps", "--threads"},
+                                  "without --costs, --timeline or --sweep");
+        !status)
+      return status;
+    if (o.why.empty() && planName(o.plan) != "auto" && planFile(o.plan).empty())
+      if (auto status =
+              requireNone(app, {"--cluster"}, "without --costs, --timeline, --sweep or --why");
+          !status)
+        return status;
   } else if (auto status = requireNone(app, {"--fusion"}, "with --costs, --timeline or --sweep");
              !status) {
     return status;
@@ -453,6 +467,22 @@ Status runExplain(const ExplainOptions &o) {
   auto built = compileOrRead(o);
   if (!built)
     return built.error();
+  if (!o.why.empty()) {
+    if (built->info.searches.empty())
+      return Error{
+          fmt::format("--why {}: nothing was searched for; it answers for a plan that says "
+                      "`auto`, or for --plan auto",
+                      o.why)};
+    const SearchReport &report = built->info.searches.front();
+    auto why = whyOf(report, o.why);
+    if (!why)
+      return why.error();
+    if (o.json)
+      outPretty(whyJson(report, *why));
+    else
+      out(whyText(report, *why));
+    return {};
+  }
   if (o.fusion) {
     if (o.json)
       outPretty(fusionJson(built->info.fusion));
@@ -533,6 +563,7 @@ void addExplain(Commands &commands) {
       "  cleave explain models/gpt2.cleave --plan megatron_sp --mesh tp=2 --activations\n"
       "  cleave explain models/gpt2.cleave --plan megatron --mesh dp=2,tp=2 --costs --emulate "
       "ethernet\n"
+      "  cleave explain models/gpt2.cleave --plan auto --mesh tp=2 --why wte.vocab\n"
       "  cleave explain models/gpt2.cleave --plan data --mesh dp=4 --sweep bandwidth=1..900GB/s "
       "--svg "
       "sweep.svg\n");
@@ -562,8 +593,13 @@ void addExplain(Commands &commands) {
                   "it has")
       ->type_name("A,B");
   app->add_option("--svg", o->cost.svg, "plot the sweep into this file")->type_name("OUT.svg");
-  app->add_option("--cluster", o->cost.cluster,
-                  "predict for this profile of models/clusters, or a file; nothing runs (threads)")
+  app->add_option("--why", o->why,
+                  "of a plan that says auto: why a param, a value or one of its dims is split so, "
+                  "and what else would cost: wte, forward.logits, wte.vocab")
+      ->type_name("NAME");
+  app->add_option("--cluster", o->cluster,
+                  "predict, and search for a plan that says auto, for this profile of "
+                  "models/clusters, or a file; nothing runs (threads)")
       ->type_name("PROFILE");
   addEmulate(app, *o);
   app->add_flag("--measure", o->cost.measure, "with --costs: run some steps here and time them");
@@ -574,7 +610,10 @@ void addExplain(Commands &commands) {
   addSizes(app, *o);
   addModel(app, *o);
   addOutput(app, *o);
-  commands.action(app, [o] { return runExplain(*o); });
+  commands.action(app, [o] {
+    o->cost.cluster = o->cluster;
+    return runExplain(*o);
+  });
 }
 
 } // namespace cleave::tool
