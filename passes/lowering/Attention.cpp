@@ -226,6 +226,8 @@ bool AttentionGenerator::generate(StringRef symbol, KernelInfo &info) {
   double scores = static_cast<double>(tensorOf(q).getNumElements() / depth) *
                   static_cast<double>(keys) * (causal ? 0.5 : 1.0);
   info.flops = static_cast<int64_t>(scores * (2 * products + 14));
+  int64_t heads = tensorOf(q).getNumElements() / std::max<int64_t>(1, depth * queries);
+  info.attention = {heads, queries, keys, depth, causal, gradient};
   int64_t chunks = (queries + blocks * queryBlock - 1) / (blocks * queryBlock);
   info.extent = gradient ? 1 : chunks;
   for (const auto &[name, size] : dims)

@@ -20,8 +20,16 @@ constexpr double kGrainWork = 40000;
 
 } // namespace
 
-bool Generator::isExpensive(Operation *op) {
-  return isa<ExpOp, LogOp, TanhOp, SigmoidOp, ErfOp, SinOp, CosOp, PowOp, RandomOp>(op);
+std::optional<ScalarFunction> Generator::functionOf(Operation *op) {
+  if (isa<ExpOp, LogOp, SigmoidOp, SinOp, CosOp, PowOp>(op))
+    return ScalarFunction::Exp;
+  if (isa<TanhOp>(op))
+    return ScalarFunction::Tanh;
+  if (isa<ErfOp>(op))
+    return ScalarFunction::Erf;
+  if (isa<RandomOp>(op))
+    return ScalarFunction::Random;
+  return std::nullopt;
 }
 
 Generator::Generator(Region &region, Operation *source, ModuleOp module,
@@ -263,9 +271,9 @@ double Generator::workOf(Region &body) const {
   return work;
 }
 
-/// As Step::flops counts.
-double Generator::flopsOf(Region &body) {
+std::pair<double, FunctionCounts> Generator::arithmeticOf(Region &body) {
   double flops = 0;
+  FunctionCounts functions = {};
   for (Operation &op : body.front()) {
     if (op.getNumResults() == 0 || isa<ConstantOp, BroadcastOp, RenameOp, SliceOp, PadOp, CastOp,
                                        IotaOp, GatherOp, SelectOp, CompareOp>(op))
@@ -279,9 +287,12 @@ double Generator::flopsOf(Region &body) {
     if (auto contract = dyn_cast<ContractOp>(op))
       for (StringRef dim : contract.getContracted())
         elements *= 2 * static_cast<double>(tensorOf(contract.getLhs()).sizeOf(dim));
-    flops += elements * (isExpensive(&op) ? 10 : 1);
+    std::optional<ScalarFunction> function = functionOf(&op);
+    flops += elements * (function ? 10 : 1);
+    if (function)
+      functions[static_cast<size_t>(*function)] += static_cast<int64_t>(elements);
   }
-  return flops;
+  return {flops, functions};
 }
 
 int64_t cleave::bytesOf(Region &region) {
@@ -321,7 +332,9 @@ bool Generator::generate(StringRef symbol, KernelInfo &info) {
     for (auto [name, part] : llvm::zip_equal(product.getNames(), list.asArrayRef()))
       parts[name] = part;
   }
-  info.flops = static_cast<int64_t>(flopsOf(region));
+  auto [flops, functions] = arithmeticOf(region);
+  info.flops = static_cast<int64_t>(flops);
+  info.functions = functions;
   info.bytes = cleave::bytesOf(region);
   mergeDims(region, epilogue ? &parts : nullptr);
   collectAccumulators();

@@ -122,8 +122,10 @@ private:
   bool generateScatter(ScatterAddOp scatter, KernelInfo &info);
   bool generateEpilogue(const DimParts &parts, KernelInfo &info);
   double workOf(mlir::Region &region) const;
-  static double flopsOf(mlir::Region &body);
-  static bool isExpensive(mlir::Operation *op);
+  /// Flops and functions, as Step counts them.
+  static std::pair<double, FunctionCounts> arithmeticOf(mlir::Region &body);
+  static std::optional<ScalarFunction> functionOf(mlir::Operation *op);
+  static bool isExpensive(mlir::Operation *op) { return functionOf(op).has_value(); }
 
   // What a result's buffer holds besides the result.
   void planWaiting(size_t outerDims);

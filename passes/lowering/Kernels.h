@@ -20,6 +20,7 @@
 #pragma once
 
 #include "ir/Dialect.h"
+#include "runtime/core/Work.h"
 
 #include <memory>
 #include <string>
@@ -39,9 +40,12 @@ inline constexpr llvm::StringLiteral kParts = "cleave.parts";
 
 struct KernelInfo {
   std::string symbol;
-  int64_t extent = 1;           ///< outer iterations, independent of each other
-  int64_t grain = 1;            ///< the least number of them worth a thread
-  int64_t flops = 0, bytes = 0; ///< of all iterations, as Step counts
+  int64_t extent = 1; ///< outer iterations, independent of each other
+  int64_t grain = 1;  ///< the least number of them worth a thread
+  /// Of all iterations, as Step counts.
+  int64_t flops = 0, bytes = 0;
+  FunctionCounts functions = {};
+  AttentionShape attention;
   /// (tensor input, result): they may be one buffer, for each outer iteration
   /// reads an element of the input only before it writes that same element.
   /// A result may share with one input only.

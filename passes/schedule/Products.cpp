@@ -58,6 +58,7 @@ LogicalResult Scheduler::addEpilogue(ContractOp op, FusedOp epilogue, GemmStep &
   // The product stays in cache.
   step.step.bytes += info.bytes - 2 * bytesOf(op.getResult());
   step.step.flops += info.flops;
+  step.step.functions = info.functions;
   SmallVector<Place> results;
   for (Value result : epilogue.getResults())
     results.push_back(placeNew(result, frame));

@@ -418,6 +418,8 @@ LogicalResult Scheduler::emitFused(FusedOp op, Frame &frame) {
   const KernelInfo &info = **made;
   Recorded step = record(op, kindOf(op));
   step.step.flops = info.flops;
+  step.step.functions = info.functions;
+  step.step.attention = info.attention;
   step.step.bytes = info.bytes;
   KernelStep kernel{info.symbol, {}, {}, info.extent, info.grain};
   for (Value input : op.getInputs()) {

@@ -57,11 +57,37 @@ ClockedRun wind(const Program &program, Network &network, const ComputeTimes &ti
   return run;
 }
 
-ComputeTimes predictCompute(const Program &program, const Cluster &cluster, int64_t ranks) {
+/// Of a step that computes or copies.
+static double secondsOf(const Step &step, const Rates &rates) {
+  PassShape pass{double(step.bytes), double(step.flops), step.functions};
+  for (int64_t count : step.functions)
+    pass.flops -= 10 * double(count);
+  if (step.attention.heads)
+    return rates.attentionOf(step.attention);
+  const auto *gemm = std::get_if<GemmStep>(&step.action);
+  if (!gemm)
+    return rates.pass(pass);
+  ProductShape product{gemm->batch,           gemm->m,      gemm->n,     gemm->k,
+                       byteSize(gemm->dtype), gemm->transA, gemm->transB};
+  // What its epilogue does besides, without a launch of its own.
+  pass.bytes = std::max(0.0, pass.bytes - product.bytes());
+  pass.flops = std::max(0.0, pass.flops - product.flops());
+  return rates.product(product) + rates.pass(pass) - rates.launch;
+}
+
+ComputeTimes predictCompute(const Program &program, const Cluster &cluster, int64_t ranks,
+                            int threads) {
+  Rates rates = cluster.ratesFor(threads, ranks);
   std::vector<double> one;
   for (const Step &step : program.steps)
-    one.push_back(
-        std::max(double(step.flops) / cluster.flops, double(step.bytes) / cluster.memoryBandwidth));
+    if (std::holds_alternative<CollectiveStep>(step.action) ||
+        std::holds_alternative<AwaitStep>(step.action))
+      one.push_back(0);
+    else if (cluster.rates.empty())
+      one.push_back(
+          std::max(double(step.flops) / rates.flops, double(step.bytes) / rates.memoryBandwidth));
+    else
+      one.push_back(secondsOf(step, rates));
   return ComputeTimes(static_cast<size_t>(ranks), one);
 }
 

@@ -45,9 +45,10 @@ struct ClockedRun {
 /// each step.
 ClockedRun wind(const Program &program, Network &network, const ComputeTimes &times);
 
-/// What the roofline of the cluster's devices gives for each step: the longer of its arithmetic
-/// and its bytes.
-ComputeTimes predictCompute(const Program &program, const Cluster &cluster, int64_t ranks);
+/// What the rates of the cluster's devices give for each step; without measured ones, the roofline:
+/// the longer of its arithmetic and its bytes. `threads`: of each rank.
+ComputeTimes predictCompute(const Program &program, const Cluster &cluster, int64_t ranks,
+                            int threads = 1);
 
 /// What a collective's site cost in a run: of one rank, averaged over them, in seconds.
 struct SiteTime {

@@ -10,6 +10,7 @@
 #include "runtime/core/Shard.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -99,9 +100,69 @@ public:
     return static_cast<int64_t>(x);
   }
 
+  /// A list of increasing positive numbers, times `unit`.
+  std::vector<double> sizes(const Json &object, const std::string &name, const char *key,
+                            double unit = 1) {
+    std::vector<double> list;
+    const Json *value = member(object, name, key, true);
+    if (!value)
+      return list;
+    std::string place = inside(name, key);
+    if (!value->is_array() || value->empty())
+      fail(place, fmt::format("{} is no list of sizes", shown(*value)));
+    else
+      for (const Json &entry : *value) {
+        if (!entry.is_number() || !(entry.get<double>() > 0) || !(entry.get<double>() < 1e12)) {
+          fail(place, fmt::format("{} is no size above 0", shown(entry)));
+          break;
+        }
+        double x = entry.get<double>() * unit;
+        if (!list.empty() && x <= list.back())
+          fail(place, fmt::format("{} stands behind {:g}: sizes increase", shown(entry),
+                                  list.back() / unit));
+        list.push_back(x);
+      }
+    return list;
+  }
+  /// A grid whose times `secondsOf` gives from a size of each dim and the number that stands there.
+  template <typename F>
+  TimeGrid grid(const Json &object, const std::string &name, const char *key,
+                std::vector<std::vector<double>> dims, F secondsOf) {
+    const Json *value = member(object, name, key, true);
+    std::vector<double> seconds;
+    std::vector<double> at;
+    if (value)
+      fill(*value, inside(name, key), dims, at, secondsOf, seconds);
+    return error ? TimeGrid() : TimeGrid(std::move(dims), std::move(seconds));
+  }
+
   std::optional<Error> error;
 
 private:
+  template <typename F>
+  void fill(const Json &value, const std::string &name,
+            const std::vector<std::vector<double>> &dims, std::vector<double> &at, F secondsOf,
+            std::vector<double> &seconds) {
+    if (error)
+      return;
+    if (at.size() == dims.size()) {
+      if (!value.is_number() || !(value.get<double>() > 0) || !(value.get<double>() < 1e12))
+        fail(name, fmt::format("{} is no number above 0", shown(value)));
+      else
+        seconds.push_back(secondsOf(at, value.get<double>()));
+      return;
+    }
+    const std::vector<double> &sizes = dims[at.size()];
+    if (!value.is_array() || value.size() != sizes.size())
+      return fail(name, fmt::format("{} is no list of {} values, one for each size", shown(value),
+                                    sizes.size()));
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      at.push_back(sizes[i]);
+      fill(value[i], fmt::format("{}[{}]", name, i), dims, at, secondsOf, seconds);
+      at.pop_back();
+    }
+  }
+
   std::string_view file;
 };
 
@@ -117,7 +178,142 @@ LinkLevel readLevel(ProfileReader &r, const Json &value, const std::string &name
   return level;
 }
 
+/// Calls `each` with the entries of a list, if there is one, and their names.
+template <typename F>
+void readList(ProfileReader &r, const Json &object, const std::string &name, const char *key,
+              F each) {
+  const Json *list = r.member(object, name, key, false);
+  std::string place = r.inside(name, key);
+  if (list && !list->is_array())
+    r.fail(place, fmt::format("{} is no list", r.shown(*list)));
+  else if (list)
+    for (size_t i = 0; i < list->size() && !r.error; ++i)
+      each((*list)[i], fmt::format("{}[{}]", place, i));
+}
+
+/// The number of the word among those that may stand there.
+size_t readChoice(ProfileReader &r, const Json &object, const std::string &name, const char *key,
+                  const std::vector<std::string> &words) {
+  std::string word = r.word(object, name, key, true);
+  auto found = std::find(words.begin(), words.end(), word);
+  if (found != words.end())
+    return static_cast<size_t>(found - words.begin());
+  r.fail(r.inside(name, key), fmt::format("'{}' is none of {}", word, fmt::join(words, ", ")));
+  return 0;
+}
+
+Rates::Products readProducts(ProfileReader &r, const Json &value, const std::string &name) {
+  Rates::Products p;
+  if (!r.object(value, name, {"form", "element_bytes", "m", "n", "k", "gflops"}))
+    return p;
+  size_t form = readChoice(r, value, name, "form", {"NN", "NT", "TN", "TT"});
+  p.transA = form >= 2;
+  p.transB = form % 2;
+  p.elementBytes = r.whole(value, name, "element_bytes", 4);
+  auto m = r.sizes(value, name, "m"), n = r.sizes(value, name, "n"), k = r.sizes(value, name, "k");
+  if (!r.error)
+    p.grid = r.grid(value, name, "gflops", {m, n, k}, [](const auto &at, double gflops) {
+      return 2 * at[0] * at[1] * at[2] / (gflops * 1e9);
+    });
+  return p;
+}
+
+Rates::Attention readAttention(ProfileReader &r, const Json &value, const std::string &name) {
+  Rates::Attention a;
+  if (!r.object(value, name, {"pass", "causal", "length", "depth", "gflops"}))
+    return a;
+  a.gradient = readChoice(r, value, name, "pass", {"forward", "backward"}) == 1;
+  if (const Json *causal = r.member(value, name, "causal", true)) {
+    if (!causal->is_boolean())
+      r.fail(r.inside(name, "causal"),
+             fmt::format("{} is neither true nor false", r.shown(*causal)));
+    else
+      a.causal = causal->get<bool>();
+  }
+  auto length = r.sizes(value, name, "length"), depth = r.sizes(value, name, "depth");
+  if (!r.error)
+    a.grid = r.grid(value, name, "gflops", {length, depth}, [&](const auto &at, double gflops) {
+      AttentionShape one{1, 1, 1, 1, a.causal, a.gradient};
+      double scores = at[0] * at[0];
+      one.depth = static_cast<int64_t>(at[1]);
+      return scores * one.flops() / (gflops * 1e9);
+    });
+  return a;
+}
+
+Rates readRates(ProfileReader &r, const Json &value, const std::string &name,
+                const Cluster &cluster) {
+  Rates rates;
+  rates.flops = cluster.flops;
+  rates.memoryBandwidth = cluster.memoryBandwidth;
+  if (!r.object(value, name,
+                {"threads", "ranks", "launch_us", "products", "attention", "memory", "pass_gflops",
+                 "pass_gfunctions"}))
+    return rates;
+  rates.threads = static_cast<int>(r.whole(value, name, "threads", 1));
+  rates.ranks = static_cast<int>(r.whole(value, name, "ranks", 1));
+  rates.launch = r.number(value, name, "launch_us", 0, 1e6, 0) * 1e-6;
+  readList(r, value, name, "products", [&](const Json &entry, const std::string &place) {
+    rates.products.push_back(readProducts(r, entry, place));
+  });
+  readList(r, value, name, "attention", [&](const Json &entry, const std::string &place) {
+    rates.attention.push_back(readAttention(r, entry, place));
+  });
+  std::string inMemory = r.inside(name, "memory");
+  if (const Json *memory = r.member(value, name, "memory", false);
+      memory && r.object(*memory, inMemory, {"kb", "gb_per_s"})) {
+    auto kb = r.sizes(*memory, inMemory, "kb", 1e3);
+    if (!r.error)
+      rates.memory = r.grid(*memory, inMemory, "gb_per_s", {kb},
+                            [](const auto &at, double gb) { return at[0] / (gb * 1e9); });
+  }
+  rates.passFlops = r.number(value, name, "pass_gflops", 1e-6, 1e9, 0) * 1e9;
+  if (const Json *functions = r.member(value, name, "pass_gfunctions", false)) {
+    std::vector<std::string> names(scalarFunctionNames.begin(), scalarFunctionNames.end());
+    std::string place = r.inside(name, "pass_gfunctions");
+    if (r.object(*functions, place, names))
+      for (size_t f = 0; f < names.size(); ++f)
+        rates.passFunctions[f] =
+            r.number(*functions, place, scalarFunctionNames[f], 1e-6, 1e9, 0) * 1e9;
+  }
+  return rates;
+}
+
+Cluster::Collective readCollective(ProfileReader &r, const Json &value, const std::string &name) {
+  Cluster::Collective c;
+  if (!r.object(value, name, {"kind", "ranks", "kb", "us"}))
+    return c;
+  constexpr std::array kinds = {CollectiveStep::Kind::AllReduce, CollectiveStep::Kind::AllGather,
+                                CollectiveStep::Kind::ReduceScatter,
+                                CollectiveStep::Kind::AllToAll};
+  std::vector<std::string> names;
+  for (CollectiveStep::Kind kind : kinds)
+    names.emplace_back(kindName(kind));
+  c.kind = kinds[readChoice(r, value, name, "kind", names)];
+  c.ranks = r.whole(value, name, "ranks", 2);
+  auto kb = r.sizes(value, name, "kb", 1e3);
+  if (!r.error)
+    c.grid = r.grid(value, name, "us", {kb}, [](const auto &, double us) { return us * 1e-6; });
+  return c;
+}
+
 } // namespace
+
+Rates Cluster::ratesFor(int threads, int64_t computing) const {
+  if (rates.empty()) {
+    Rates roofline;
+    roofline.flops = flops;
+    roofline.memoryBandwidth = memoryBandwidth;
+    return roofline;
+  }
+  auto distance = [&](const Rates &r) {
+    return std::pair(std::abs(std::log(double(r.threads) / double(threads))),
+                     std::abs(std::log(double(r.ranks) / double(computing))));
+  };
+  return *std::min_element(rates.begin(), rates.end(), [&](const Rates &a, const Rates &b) {
+    return distance(a) < distance(b);
+  });
+}
 
 Result<Cluster> parseCluster(std::string_view text, std::string_view file) {
   ProfileReader r(file);
@@ -143,7 +339,7 @@ Result<Cluster> parseCluster(std::string_view text, std::string_view file) {
     return Error{fmt::format("{}: not a profile of a cluster: {}", file, what)};
   }
   Cluster cluster;
-  if (!r.error && r.object(json, "", {"name", "about", "levels", "compute"})) {
+  if (!r.error && r.object(json, "", {"name", "about", "levels", "collectives", "compute"})) {
     cluster.name = r.word(json, "", "name", true);
     cluster.about = r.word(json, "", "about", false);
     if (const Json *levels = r.member(json, "", "levels", true)) {
@@ -154,11 +350,18 @@ Result<Cluster> parseCluster(std::string_view text, std::string_view file) {
           cluster.levels.push_back(readLevel(r, (*levels)[i], fmt::format("levels[{}]", i)));
     }
     if (const Json *compute = r.member(json, "", "compute", true);
-        compute && r.object(*compute, "compute", {"speedup", "peak_gflops", "memory_gb_per_s"})) {
+        compute &&
+        r.object(*compute, "compute", {"speedup", "peak_gflops", "memory_gb_per_s", "rates"})) {
       cluster.speedup = r.number(*compute, "compute", "speedup", 1e-6, 1e9, 1);
       cluster.flops = r.number(*compute, "compute", "peak_gflops", 1e-3, 1e9) * 1e9;
       cluster.memoryBandwidth = r.number(*compute, "compute", "memory_gb_per_s", 1e-3, 1e9) * 1e9;
+      readList(r, *compute, "compute", "rates", [&](const Json &entry, const std::string &name) {
+        cluster.rates.push_back(readRates(r, entry, name, cluster));
+      });
     }
+    readList(r, json, "", "collectives", [&](const Json &entry, const std::string &name) {
+      cluster.collectives.push_back(readCollective(r, entry, name));
+    });
   }
   for (size_t i = 0; i < cluster.levels.size() && !r.error; ++i) {
     std::string key = fmt::format("levels[{}].ranks", i);
@@ -254,6 +457,9 @@ const Network::Groups &Network::groups(const CollectiveStep &step) {
 }
 
 double Network::seconds(const CollectiveStep &step, size_t group) {
+  for (const Cluster::Collective &measured : profile.collectives)
+    if (measured.kind == step.kind && measured.ranks == groupSize(step))
+      return measured.grid.at({double(payloadBytes(step)), 0, 0});
   const auto &messages = groups(step).messages[group];
   double bytes = double(payloadBytes(step)) / double(groupSize(step));
   auto slowest = [&](const auto &list) {

@@ -8,9 +8,30 @@
 //    "levels": [{"name": "NVLink", "ranks": 8, "latency_us": 3, "bandwidth_gb_per_s": 400},
 //               {"name": "InfiniBand", "latency_us": 5, "bandwidth_gb_per_s": 50, "links": 8}],
 //    "compute": {"speedup": 1000, "peak_gflops": 60000, "memory_gb_per_s": 3000}}
+// What has been measured (`cleave calibrate`) may stand beside it, and then takes the place of the
+// levels' and of the roofline's times:
+//   "collectives": [{"kind": "all_reduce", "ranks": 2, "kb": [4, 1000], "us": [5, 100]}, ...]
+//     seconds of one collective over so many ranks; kb: of the whole tensor, as n below. The levels
+//     stand for other kinds and numbers of ranks.
+//   "compute": {..., "rates": [{"threads": 1, "ranks": 2, ...}, ...]}
+//     of a rank that computes on `threads` threads while `ranks` ranks of its machine do; what is
+//     nearest to a mesh's is taken for it. Each of these may be left out:
+//       "launch_us": 1                of each kernel, before it does anything
+//       "products": [{"form": "NT", "element_bytes": 4, "m": [1, 64], "n": [64, 512],
+//                     "k": [64, 512], "gflops": [[[3, 4], [5, 6]], [[30, 40], [50, 60]]]}, ...]
+//                                     gflops[m][n][k]; T: stored transposed
+//       "attention": [{"pass": "backward", "causal": true, "length": [64, 256], "depth": [32, 64],
+//                      "gflops": [[20, 30], [25, 35]]}, ...]
+//                                     gflops[length][depth], as AttentionShape counts (core/Work.h)
+//       "memory": {"kb": [100, 100000], "gb_per_s": [60, 12]}   passes over so much, again and
+//       again "pass_gflops": 20             arithmetic in passes over memory, without functions
+//       "pass_gfunctions": {"exp": 2, "tanh": 1, "erf": 0.7, "random": 0.5}
+//                                     functions in passes over memory (ScalarFunction in
+//                                     core/Work.h)
+// Sizes increase. Rates.h says what is taken between and beyond them.
 // Levels go from inner to outer: `ranks` ranks with adjacent numbers are joined by one unit of a
 // level, a multiple of the level within; the outermost may leave it out and then joins all.
-// 1 GB is 10^9 bytes; bandwidths are of one link in each direction.
+// 1 GB is 10^9 bytes, 1 kB 10^3; bandwidths are of one link in each direction.
 //
 // What a message costs (the alpha-beta model; Thakur, Rabenseifner and Gropp 2005, Chan et al.
 // 2007): latency + bytes / bandwidth of the innermost level that joins sender and receiver.
@@ -31,6 +52,7 @@
 #pragma once
 
 #include "runtime/core/Result.h"
+#include "runtime/emulate/Rates.h"
 #include "runtime/executable/Executable.h"
 
 #include <cstdint>
@@ -59,6 +81,18 @@ struct Cluster {
   /// What a device attains: arithmetic operations and bytes of memory a second. For predictions
   /// without a run.
   double flops = 0, memoryBandwidth = 0;
+  std::vector<Rates> rates; ///< measured; none of them: these two are all that is known
+
+  struct Collective {
+    CollectiveStep::Kind kind = CollectiveStep::Kind::AllReduce;
+    int64_t ranks = 2;
+    TimeGrid grid; ///< over bytes of the whole tensor
+  };
+  std::vector<Collective> collectives;
+
+  /// What stands for ranks on `threads` threads each while `computing` ranks compute: the nearest
+  /// number of threads, then of ranks.
+  Rates ratesFor(int threads, int64_t computing) const;
 };
 
 /// Errors name the file (`file`, for the message), the key and its value.

@@ -15,6 +15,7 @@
 #pragma once
 
 #include "runtime/core/DType.h"
+#include "runtime/core/Work.h"
 
 #include <cstdint>
 #include <map>
@@ -188,6 +189,8 @@ struct Step {
   /// What it does, for profiles. bytes: all operands read and results written once;
   /// flops: 2 for a product and its sum, 1 for another arithmetic op, 10 for a function.
   int64_t bytes = 0, flops = 0;
+  FunctionCounts functions = {};
+  AttentionShape attention; ///< of a KernelStep that is a whole attention
 };
 
 /// What the steps of one group of ops are called in profiles.
@@ -259,7 +262,7 @@ struct Program {
 };
 
 struct Executable {
-  static constexpr int32_t currentVersion = 5;
+  static constexpr int32_t currentVersion = 6;
   int32_t version = currentVersion;
   std::string model;
   std::string plan;

@@ -186,6 +186,11 @@ static Json toJson(const Program &p) {
     out["at"] = s.location;
     out["label"] = s.label;
     out["work"] = {s.bytes, s.flops};
+    if (s.functions != FunctionCounts())
+      out["functions"] = s.functions;
+    if (const AttentionShape &a = s.attention; a.heads)
+      out["attention"] = {{"heads", a.heads}, {"queries", a.queries}, {"keys", a.keys},
+                          {"depth", a.depth}, {"causal", a.causal},   {"gradient", a.gradient}};
     steps.push_back(std::move(out));
   }
   Json labels = Json::array();
@@ -473,12 +478,23 @@ static Program readProgram(const Node &n) {
                   b.at(3).small()};
   });
   p.steps = n["steps"].list([](const Node &s) {
+    FunctionCounts functions = {};
+    for (size_t f = 0; s.has("functions") && f < functions.size(); ++f)
+      functions[f] = s["functions"].at(f).integer();
+    AttentionShape attention;
+    if (s.has("attention")) {
+      Node a = s["attention"];
+      attention = {a["heads"].integer(), a["queries"].integer(), a["keys"].integer(),
+                   a["depth"].integer(), a["causal"].boolean(),  a["gradient"].boolean()};
+    }
     return Step{readAction(s),
                 s["kind"].oneOf<StepKind>(stepKinds),
                 s["at"].small(),
                 s["label"].small(),
                 s["work"].at(0).integer(),
-                s["work"].at(1).integer()};
+                s["work"].at(1).integer(),
+                functions,
+                attention};
   });
   p.arenaBytes = n["arena_bytes"].integer();
   p.training = n["training"].boolean();

@@ -57,7 +57,10 @@ public:
         return error(fmt::format("step {}", i), "its location does not exist");
       if (step.label < -1 || step.label >= std::ssize(program.labels))
         return error(fmt::format("step {}", i), "its label does not exist");
-      if (step.bytes < 0 || step.flops < 0)
+      const AttentionShape &a = step.attention;
+      if (step.bytes < 0 || step.flops < 0 ||
+          *std::min_element(step.functions.begin(), step.functions.end()) < 0 ||
+          std::min({a.heads, a.queries, a.keys, a.depth}) < 0)
         return error(fmt::format("step {}", i), "its work is negative");
       std::string fault = std::visit([&](const auto &s) { return check(s); }, step.action);
       if (!fault.empty())
@@ -369,8 +372,9 @@ Status verify(const Executable &e) {
   X(fma)                                                                                           \
   X(f16c)                                                                                          \
   X(bmi)                                                                                           \
-  X(bmi2) X(popcnt) X(lzcnt) X(avx512f) X(avx512vl) X(avx512bw) X(avx512dq) X(avx512cd)            \
-      X(avx512vnni) X(avx512bf16)
+  X(bmi2)                                                                                          \
+  X(popcnt) X(lzcnt) X(avx512f) X(avx512vl) X(avx512bw) X(avx512dq) X(avx512cd) X(avx512vnni)      \
+      X(avx512bf16)
 std::vector<std::string> cpuFeatures() {
   std::vector<std::string> found;
   __builtin_cpu_init();

@@ -6,7 +6,9 @@
 
 #include "Emulate.h"
 #include "Inputs.h"
+#include "Profile.h"
 
+#include "runtime/core/Threads.h"
 #include "runtime/emulate/Volumes.h"
 
 #include <algorithm>
@@ -14,15 +16,25 @@
 
 namespace cleave::tool {
 
-/// What predictions are for without a word: the machine that --measure measures.
-static constexpr const char *defaultCluster = "threads";
-
 std::string Costs::where() const { return fmt::format("{} on {}", how(), network.cluster().name); }
 
 static double medianOf(std::vector<double> values) {
   auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
+}
+
+static bool computes(const Step &step) {
+  return !std::holds_alternative<CollectiveStep>(step.action) &&
+         !std::holds_alternative<AwaitStep>(step.action);
+}
+
+static std::vector<double> averaged(const ComputeTimes &times) {
+  std::vector<double> all(times.front().size());
+  for (const std::vector<double> &rank : times)
+    for (size_t i = 0; i < all.size(); ++i)
+      all[i] += rank[i] / double(times.size());
+  return all;
 }
 
 static Status runSteps(Session &session, const Program &program, const CommonOptions &o,
@@ -79,8 +91,13 @@ static Result<RunTimes> measure(const Built &built, size_t number, const CommonO
                          [&](double time) { seconds.push_back(time); });
   if (!status)
     return status.error();
-  RunTimes times{medianOf(seconds), std::vector<SiteTime>(program.collectiveSites.size())};
+  RunTimes times{medianOf(seconds), std::vector<SiteTime>(program.collectiveSites.size()),
+                 std::vector<double>(program.steps.size())};
   double share = 1 / (double(seconds.size()) * (*session)->ranks());
+  for (const std::vector<StepProfile> &rank : (*session)->profile(number))
+    for (size_t i = 0; i < program.steps.size(); ++i)
+      if (computes(program.steps[i]))
+        times.compute[i] += rank[i].seconds * share;
   for (int rank = 0; rank < (*session)->ranks(); ++rank)
     for (const StepEvent &e : (*session)->timeline(rank)) {
       const auto *await =
@@ -105,30 +122,34 @@ static Result<RunTimes> measure(const Built &built, size_t number, const CommonO
 Result<Costs> costsOf(const Built &built, size_t number, const CommonOptions &o,
                       const CostOptions &wanted, Progress &progress) {
   bool emulates = !o.emulate.empty();
-  auto cluster =
-      emulates ? findCluster("--emulate", o.emulate)
-               : findCluster("--cluster", wanted.cluster.empty() ? defaultCluster : wanted.cluster);
+  auto cluster = emulates ? findCluster("--emulate", o.emulate)
+                          : findCluster("--cluster",
+                                        wanted.cluster.empty() ? defaultCluster() : wanted.cluster);
   if (!cluster)
     return cluster.error();
   const Program &program = built.program(number);
   auto network = Network::create(*cluster, built.executable->mesh);
   if (!network)
     return network.error();
+  // An emulated rank computes on one thread, as does one of a cluster.
+  auto ranks = static_cast<int>(built.executable->ranks());
+  int threads = emulates ? 1 : std::max(1, (o.threads ? o.threads : usableCores()) / ranks);
   Costs costs{std::move(*network),
-              predictCompute(program, *cluster, built.executable->ranks()),
+              predictCompute(program, *cluster, built.executable->ranks(), threads),
               {},
               {},
               {},
               {}};
   costs.clocks = wind(program, costs.network, costs.times);
-  costs.predicted = {costs.clocks.seconds, siteTimes(program, costs.clocks)};
+  costs.predicted = {costs.clocks.seconds, siteTimes(program, costs.clocks), averaged(costs.times)};
   if (emulates) {
     auto times = emulate(built, number, o, wanted.steps, progress);
     if (!times)
       return times.error();
     costs.times = std::move(*times);
     costs.clocks = wind(program, costs.network, costs.times);
-    costs.emulated = {costs.clocks.seconds, siteTimes(program, costs.clocks)};
+    costs.emulated = {costs.clocks.seconds, siteTimes(program, costs.clocks),
+                      averaged(costs.times)};
   }
   if (wanted.measure) {
     auto times = measure(built, number, o, wanted.steps, progress);
@@ -205,6 +226,63 @@ std::string shortPlace(const std::string &location) {
 
 std::string percent(double part, double whole) {
   return fmt::format("{:.1f} %", whole > 0 ? 100 * part / whole : 0);
+}
+
+/// Steps that compute, summed: by group of like ones, or by kind.
+struct ComputeRow {
+  std::string name, source;
+  StepKind kind = StepKind::Elementwise;
+  int64_t count = 0;
+  double bytes = 0, flops = 0, predicted = 0, emulated = 0, measured = 0;
+
+  void add(const Program &program, const Costs &costs, const KernelGroup &group) {
+    for (size_t i : group.steps) {
+      ++count;
+      bytes += double(program.steps[i].bytes);
+      flops += double(program.steps[i].flops);
+      predicted += costs.predicted.compute[i];
+      emulated += costs.emulated ? costs.emulated->compute[i] : 0;
+      measured += costs.measured ? costs.measured->compute[i] : 0;
+    }
+  }
+};
+
+/// In the order of predicted times.
+std::vector<ComputeRow> computeRows(const Program &program, const Costs &costs, bool byKind) {
+  std::vector<ComputeRow> rows;
+  for (const KernelGroup &group : kernelGroups(program)) {
+    if (!computes(program.steps[group.steps.front()]))
+      continue;
+    auto same = byKind ? std::find_if(rows.begin(), rows.end(),
+                                      [&](const ComputeRow &r) { return r.kind == group.kind; })
+                       : rows.end();
+    if (same == rows.end())
+      same = rows.insert(rows.end(),
+                         {byKind ? kindText(group.kind) : group.name, group.source, group.kind});
+    same->add(program, costs, group);
+  }
+  std::stable_sort(rows.begin(), rows.end(), [](const ComputeRow &a, const ComputeRow &b) {
+    return a.predicted > b.predicted;
+  });
+  return rows;
+}
+
+std::string computeText(const Program &program, const Costs &costs) {
+  std::vector<std::string> header = {"compute", "times", "predicted"};
+  if (costs.emulated)
+    header.emplace_back("emulated");
+  if (costs.measured)
+    header.emplace_back("measured");
+  Table t(header);
+  for (const ComputeRow &row : computeRows(program, costs, true)) {
+    std::vector<std::string> cells = {row.name, countText(row.count), secondsText(row.predicted)};
+    if (costs.emulated)
+      cells.push_back(secondsText(row.emulated));
+    if (costs.measured)
+      cells.push_back(secondsText(row.measured));
+    t.row(cells);
+  }
+  return t.text();
 }
 
 /// The times of each row in the columns that there are, exposed shares of a step.
@@ -291,14 +369,17 @@ std::string costsText(const Program &program, const Costs &costs) {
                         percent(all.exposed, times.seconds), what);
   };
   line("predicted", costs.predicted,
-       fmt::format(" (links and the devices' roofline, {:g} GFLOP/s and {:g} GB/s)",
-                   cluster.flops * 1e-9, cluster.memoryBandwidth * 1e-9));
+       cluster.rates.empty()
+           ? fmt::format(" (links and the devices' roofline, {:g} GFLOP/s and {:g} GB/s)",
+                         cluster.flops * 1e-9, cluster.memoryBandwidth * 1e-9)
+           : " (links and the devices' measured rates)");
   if (costs.emulated)
     line("emulated", *costs.emulated,
          fmt::format(" (links, and CPU time of this machine{})",
                      cluster.speedup == 1 ? "" : fmt::format(" over {:g}", cluster.speedup)));
   if (costs.measured)
     line("measured", *costs.measured, " (this machine, ranks as threads)");
+  text += "\n" + computeText(program, costs);
   if (program.collectiveSites.empty())
     return text + "\nno collectives\n";
 
@@ -336,6 +417,21 @@ Json costsJson(const Program &program, const Costs &costs) {
     totals(*costs.emulated, "emulated");
   if (costs.measured)
     totals(*costs.measured, "measured");
+  json["compute"] = Json::array();
+  for (const ComputeRow &row : computeRows(program, costs, false)) {
+    Json kernel = {{"name", row.name},
+                   {"kind", kindText(row.kind)},
+                   {"source", row.source},
+                   {"times", row.count},
+                   {"flops", row.flops},
+                   {"bytes", row.bytes},
+                   {"predicted_seconds", row.predicted}};
+    if (costs.emulated)
+      kernel["emulated_seconds"] = row.emulated;
+    if (costs.measured)
+      kernel["measured_seconds"] = row.measured;
+    json["compute"].push_back(std::move(kernel));
+  }
   json["collectives"] = Json::array();
   for (const Row &row : rowsOf(program, costs, false)) {
     const CollectiveSite &s = *row.site;

@@ -30,6 +30,7 @@ struct CostOptions {
 struct RunTimes {
   double seconds = 0;
   std::vector<SiteTime> sites;
+  std::vector<double> compute; ///< of each step that computes, averaged over ranks
 };
 
 struct Costs {

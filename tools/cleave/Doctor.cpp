@@ -2,6 +2,7 @@
 // Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //===----------------------------------------------------------------------===//
+#include "Emulate.h"
 #include "Options.h"
 #include "Print.h"
 
@@ -50,6 +51,8 @@ static std::string field(const char *file, std::string_view key) {
   return "";
 }
 
+std::string processorName() { return field("/proc/cpuinfo", "model name"); }
+
 static int64_t kilobytes(const char *key) {
   return std::atoll(field("/proc/meminfo", key).c_str()) * 1024;
 }
@@ -68,7 +71,7 @@ static std::vector<std::string> gpus() {
 static Status runDoctor(const CommonOptions &o) {
   int cores = usableCores();
   auto machine = static_cast<int>(std::thread::hardware_concurrency());
-  std::string processor = field("/proc/cpuinfo", "model name");
+  std::string processor = processorName();
   std::vector<std::string> features = cpuFeatures();
   int64_t total = kilobytes("MemTotal"), available = kilobytes("MemAvailable");
   std::string ptxas = findProgram("ptxas"), nvcc = findProgram("nvcc"), mpi = findProgram("mpirun");

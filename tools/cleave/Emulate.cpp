@@ -18,14 +18,36 @@ namespace cleave::tool {
 /// Where the profiles lie: CMake knows the source tree.
 static const std::filesystem::path clusters = CLEAVE_CLUSTERS;
 
+std::string machineProfilePath() {
+  if (const char *config = std::getenv("XDG_CONFIG_HOME"); config && *config)
+    return (std::filesystem::path(config) / "cleave" / "machine.json").string();
+  if (const char *home = std::getenv("HOME"); home && *home)
+    return (std::filesystem::path(home) / ".config" / "cleave" / "machine.json").string();
+  return "";
+}
+
+std::string defaultCluster() {
+  std::error_code failed;
+  std::string path = machineProfilePath();
+  return !path.empty() && std::filesystem::exists(path, failed) ? machineProfile : "threads";
+}
+
 static bool isPath(const std::string &name) {
   return name.find('/') != std::string::npos || name.ends_with(".json");
 }
 static std::string clusterFile(const std::string &name) {
-  return isPath(name) ? name : (clusters / (name + ".json")).string();
+  return name == machineProfile ? machineProfilePath()
+         : isPath(name)         ? name
+                                : (clusters / (name + ".json")).string();
 }
 
 Result<Cluster> findCluster(const std::string &flag, const std::string &name) {
+  if (name == machineProfile) {
+    if (defaultCluster() == name)
+      return readCluster(machineProfilePath());
+    return Error{fmt::format("{} {}: this machine has no profile yet: `cleave calibrate` makes {}",
+                             flag, name, machineProfilePath())};
+  }
   if (isPath(name))
     return readCluster(name);
   std::vector<std::string> names;
@@ -33,6 +55,7 @@ Result<Cluster> findCluster(const std::string &flag, const std::string &name) {
   for (const auto &entry : std::filesystem::directory_iterator(clusters, failed))
     if (entry.path().extension() == ".json")
       names.push_back(entry.path().stem().string());
+  names.emplace_back(machineProfile);
   std::sort(names.begin(), names.end());
   if (std::find(names.begin(), names.end(), name) != names.end())
     return readCluster(clusterFile(name));
@@ -53,9 +76,9 @@ Status chooseCluster(CompileOptions &options, const CheckedProgram &program,
     return {};
   }
   const char *flag = o.cluster.empty() ? "--emulate" : "--cluster";
-  const std::string &name = o.cluster.empty() ? o.emulate : o.cluster;
-  if (name.empty())
-    return {};
+  std::string name = !o.cluster.empty()   ? o.cluster
+                     : !o.emulate.empty() ? o.emulate
+                                          : defaultCluster();
   auto cluster = findCluster(flag, name); // checks it, in the user's words
   if (!cluster)
     return cluster.error();

@@ -15,7 +15,15 @@
 
 namespace cleave::tool {
 
-/// A profile by its name in models/clusters, or by its path (with a `/` or `.json`).
+/// The name of this machine's profile, where `cleave calibrate` puts it (empty: nobody says where
+/// settings lie), and the name of the processor.
+inline constexpr const char *machineProfile = "this";
+std::string machineProfilePath();
+std::string processorName();
+/// What predictions are for without a word: this machine's profile if there is one, else `threads`.
+std::string defaultCluster();
+
+/// A profile by its name in models/clusters, `this`, or by its path (with a `/` or `.json`).
 /// `flag`: for messages.
 Result<Cluster> findCluster(const std::string &flag, const std::string &name);
 /// Sets the profile that a plan that says `auto` is searched for: that of --cluster, or of

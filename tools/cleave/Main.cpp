@@ -124,6 +124,7 @@ int main(int count, char **words) {
   addPlan(commands);
   addInit(commands);
   addInspect(commands);
+  addCalibrate(commands);
   addDoctor(commands);
 
   try {

@@ -134,6 +134,7 @@ void addCompare(Commands &commands);
 void addExplain(Commands &commands);
 void addInit(Commands &commands);
 void addInspect(Commands &commands);
+void addCalibrate(Commands &commands);
 void addDoctor(Commands &commands);
 void addCompile(Commands &commands);
 void addPlan(Commands &commands);

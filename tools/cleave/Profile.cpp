@@ -44,28 +44,42 @@ static std::string sourceOf(const Program &program, const Step &step) {
   return source.substr(source.rfind('/') + 1);
 }
 
+std::vector<KernelGroup> kernelGroups(const Program &program) {
+  std::map<std::tuple<std::string, std::string, StepKind>, KernelGroup> groups;
+  for (size_t i = 0; i < program.steps.size(); ++i) {
+    const Step &step = program.steps[i];
+    std::string name = nameOf(program, step), source = sourceOf(program, step);
+    KernelGroup &group = groups[{name, source, step.kind}];
+    if (group.steps.empty())
+      group = {name, source, step.kind, {}};
+    group.steps.push_back(i);
+  }
+  std::vector<KernelGroup> list;
+  for (auto &[key, group] : groups)
+    list.push_back(std::move(group));
+  return list;
+}
+
 std::vector<KernelTime> kernelTimes(const Session &session, size_t program, int64_t runs) {
   const Program &p = session.executable().programs[program];
   auto all = session.profile(program);
-  std::map<std::tuple<std::string, std::string, StepKind>, KernelTime> groups;
   double share = 1.0 / (double(std::max<int64_t>(1, runs)) * double(all.size()));
-  for (size_t i = 0; i < p.steps.size(); ++i) {
-    const Step &step = p.steps[i];
-    KernelTime &k = groups[{nameOf(p, step), sourceOf(p, step), step.kind}];
-    ++k.count;
-    k.kind = step.kind;
-    k.bytes += double(step.bytes);
-    k.flops += double(step.flops);
-    for (const auto &rank : all)
-      if (i < rank.size()) {
-        k.seconds += rank[i].seconds * share;
-        k.waitSeconds += rank[i].waitSeconds * share;
-      }
-  }
   std::vector<KernelTime> list;
-  for (auto &[key, k] : groups) {
-    k.name = std::get<0>(key);
-    k.source = std::get<1>(key);
+  for (KernelGroup &group : kernelGroups(p)) {
+    KernelTime k;
+    k.name = std::move(group.name);
+    k.source = std::move(group.source);
+    k.kind = group.kind;
+    k.count = std::ssize(group.steps);
+    for (size_t i : group.steps) {
+      k.bytes += double(p.steps[i].bytes);
+      k.flops += double(p.steps[i].flops);
+      for (const auto &rank : all)
+        if (i < rank.size()) {
+          k.seconds += rank[i].seconds * share;
+          k.waitSeconds += rank[i].waitSeconds * share;
+        }
+    }
     list.push_back(std::move(k));
   }
   std::sort(list.begin(), list.end(),

@@ -32,6 +32,14 @@ struct KernelTime {
 /// "GEMM", "attention", ...
 const char *kindText(StepKind kind);
 
+/// Such steps, by number.
+struct KernelGroup {
+  std::string name, source;
+  StepKind kind = StepKind::Elementwise;
+  std::vector<size_t> steps;
+};
+std::vector<KernelGroup> kernelGroups(const Program &program);
+
 /// The longest first. `runs`: of the program since the session's start.
 std::vector<KernelTime> kernelTimes(const Session &session, size_t program, int64_t runs);
 /// By kind, then "waiting": of one run, averaged over ranks.

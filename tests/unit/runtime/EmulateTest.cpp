@@ -101,7 +101,7 @@ TEST(Emulate, WhatIsWrongWithAProfileIsSaidWithKeyAndValue) {
             "my.json: levels[0]: there is no key 'latency_uss'; did you mean 'latency_us'?");
   EXPECT_EQ(errorOf(with("\"speedup\"", "\"colour\"")),
             "my.json: compute: there is no key 'colour' (there are speedup, peak_gflops, "
-            "memory_gb_per_s)");
+            "memory_gb_per_s, rates)");
   EXPECT_EQ(errorOf(with("\"latency_us\": 5,", "")),
             "my.json: levels[1]: the key 'latency_us' is missing");
   EXPECT_EQ(errorOf(with("\"latency_us\": 5", "\"latency_us\": -5")),
