@@ -239,6 +239,11 @@ struct PlanRecompute {
   SourceRange layersRange;
 };
 
+/// `gathered kept`
+struct PlanGathered {
+  Name how;
+};
+
 /// `precision bf16 master f32 reduce f32`
 struct PlanPrecision {
   SourceRange range;
@@ -257,6 +262,7 @@ struct Plan {
   std::vector<PlanZero> zeros;       ///< more than one is an error
   std::vector<PlanAccumulate> accumulates;
   std::vector<PlanRecompute> recomputes; ///< more than one is an error
+  std::vector<PlanGathered> gathereds;   ///< more than one is an error
   std::vector<PlanPrecision> precisions;
   std::vector<SourceRange> autos; ///< `auto`
   std::vector<PlanNever> nevers;

@@ -347,6 +347,8 @@ public:
     for (const PlanRecompute &r : p.recomputes)
       out += "  recompute " + r.policy.text +
              (r.layers ? "(" + std::to_string(*r.layers) + ")" : "") + "\n";
+    for (const PlanGathered &g : p.gathereds)
+      out += "  gathered " + g.how.text + "\n";
     for (const PlanPrecision &precision : p.precisions)
       out += "  precision " + precision.compute.text +
              (precision.master.text.empty() ? "" : " master " + precision.master.text) +

@@ -279,6 +279,7 @@ struct Plan {
   int64_t accumulate = 1; ///< micro-batches into which a training step cuts its batch
   std::string accumulateDim = "batch";
   std::string recompute = "selective"; ///< or "none", "full", "every(4)"
+  std::string gathered = "again";      ///< or "kept": what the backward pass needs gathered
   std::optional<Precision> precision;
   bool automatic = false; ///< what the plan doesn't say is searched for
   std::vector<Never> nevers;

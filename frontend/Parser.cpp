@@ -502,8 +502,8 @@ private:
                                                    "offload",  "schedule", "ring"};
     static const std::string settings =
         "a plan has `shard ... by ...`, `accumulate N`, `recompute ...`, "
-        "`precision ...`, `overlap ...`, `zero ...` and `at ...: ...`; with `auto` also "
-        "`memory SIZE` and `never COLLECTIVE NAME`";
+        "`gathered ...`, `precision ...`, `overlap ...`, `zero ...` and `at ...: ...`; with `auto` "
+        "also `memory SIZE` and `never COLLECTIVE NAME`";
     if (current().is("shard")) {
       PlanRule rule;
       if (!planRule(rule))
@@ -530,6 +530,8 @@ private:
       return accumulate(p);
     if (current().is("recompute"))
       return recompute(p);
+    if (current().is("gathered"))
+      return gathered(p);
     if (current().is("precision"))
       return precision(p);
     if (current().is("replicate"))
@@ -541,8 +543,9 @@ private:
           current().range, quoted(word) + " is not available in this version of Cleave", settings);
       return false;
     }
-    std::vector<std::string> known = {"shard",     "at",        "overlap", "zero",   "accumulate",
-                                      "recompute", "precision", "auto",    "memory", "never"};
+    std::vector<std::string> known = {"shard",     "at",       "overlap",   "zero", "accumulate",
+                                      "recompute", "gathered", "precision", "auto", "memory",
+                                      "never"};
     known.insert(known.end(), later.begin(), later.end());
     std::string near = nearest(word, known);
     diagnostics.readableError(current().range, "a plan has no setting " + quoted(word),
@@ -622,6 +625,15 @@ private:
         return false;
     }
     p.recomputes.push_back(std::move(r));
+    return endOfStatement();
+  }
+
+  bool gathered(Plan &p) {
+    PlanGathered g;
+    advance();
+    if (!name(g.how, "`again` or `kept`"))
+      return false;
+    p.gathereds.push_back(std::move(g));
     return endOfStatement();
   }
 

@@ -140,6 +140,7 @@ private:
   /// The dim's atoms; reports an unknown name.
   void accumulate(const ast::Plan &p, Plan &out);
   void recompute(const ast::Plan &p, Plan &out);
+  void gathered(const ast::Plan &p, Plan &out);
   void precision(const ast::Plan &p, Plan &out);
   std::optional<std::vector<std::string>> dimAtoms(const ast::Name &name, const Instance &context);
   std::optional<std::vector<std::string>> dimAtoms(const ast::Expr &e, const Instance &context);

@@ -264,6 +264,25 @@ void Checker::recompute(const ast::Plan &p, Plan &out) {
   }
 }
 
+void Checker::gathered(const ast::Plan &p, Plan &out) {
+  static const std::vector<std::string> ways = {"again", "kept"};
+  for (const ast::PlanGathered &g : p.gathereds) {
+    if (&g != &p.gathereds.front())
+      diagnostics.error(g.how.range, "`gathered` stands twice")
+          .notes.push_back({p.gathereds.front().how.range, "the first is here"});
+    else if (std::find(ways.begin(), ways.end(), g.how.text) == ways.end())
+      diagnostics.error(g.how.range,
+                        "what is gathered is not " + quoted(g.how.text) + " for the backward pass",
+                        "`again`: gathered once more; `kept`: saved as it was gathered");
+    else if (g.how.text == "kept" && out.recompute == "full")
+      diagnostics
+          .error(g.how.range, "nothing is `kept` under `recompute full` but what enters a layer",
+                 "`gathered again`, or recompute none, selective or every(N)")
+          .notes.push_back({p.recomputes.front().policy.range, "recomputed in full here"});
+    out.gathered = g.how.text;
+  }
+}
+
 void Checker::precision(const ast::Plan &p, Plan &out) {
   for (const ast::PlanPrecision &precision : p.precisions) {
     if (&precision != &p.precisions.front()) {
@@ -475,6 +494,7 @@ void Checker::plan(const ast::Plan &p) {
   }
   accumulate(p, out);
   recompute(p, out);
+  gathered(p, out);
   precision(p, out);
   automatic(p, out);
   std::set<std::string> used;

@@ -7,6 +7,7 @@
 #include "frontend/EmitIR.h"
 #include "ir/Auto.h"
 #include "ir/Dialect.h"
+#include "passes/Location.h"
 #include "passes/Passes.h"
 #include "passes/differentiate/Differentiate.h"
 #include "passes/fusion/Fusion.h"
@@ -39,6 +40,9 @@ using namespace cleave;
 namespace {
 
 std::string placeOf(Location loc) { return locationText(loc); }
+std::string placeOf(const SourceLocation &at) {
+  return at.file + ":" + std::to_string(at.line) + ":" + std::to_string(at.column);
+}
 
 /// Collects what MLIR reports: errors become the Error, remarks are kept.
 class Reports {
@@ -105,9 +109,13 @@ public:
         };
         return rank(a) < rank(b);
       });
-    for (size_t entry : order)
-      if (Status s = compileEntry(options.entries[entry]); !s)
+    for (size_t number : order) {
+      const EntryPoint &entry = options.entries[number];
+      if (Status s = entry.kind == EntryPoint::Kind::Function ? Status() : suits(); !s)
         return s.error();
+      else if (s = compileEntry(entry); !s)
+        return s.error();
+    }
     // A program for each entry, in the entries' order.
     std::vector<Program> programs(result.executable.programs.size());
     if (programs.size() == order.size()) {
@@ -191,11 +199,18 @@ private:
            : plan()                   ? plan()->recompute
                                       : "selective";
   }
+  bool keepsGathered() const {
+    return (!options.gathered.empty() ? options.gathered
+            : plan()                  ? plan()->gathered
+                                      : "again") == "kept";
+  }
+  Status suits() const;
   std::optional<checked::Precision> precision() const {
     auto own = options.precision ? options.precision : plan() ? plan()->precision : std::nullopt;
     bool none = options.dtype == DType::F64 || !own || own->compute == DType::F32;
     return none ? std::nullopt : own;
   }
+  LogicalResult gatheredInputs();
   std::string accumulateDim() const { return plan() ? plan()->accumulateDim : "batch"; }
   void listFusion(Block &block, const FusionPlan &plan);
   Status compileEntry(const EntryPoint &entry);
@@ -251,6 +266,31 @@ void Pipeline::listFusion(Block &block, const FusionPlan &plan) {
   for (const Refusal &r : plan.refusals)
     result.fusion.push_back({FusionEntry::Kind::Apart, "", labelOfGroup(plan.groups[r.first]),
                              labelOfGroup(plan.groups[r.second]), r.reason, 0, times});
+}
+
+/// Whether the settings go together.
+Status Pipeline::suits() const {
+  if (!keepsGathered() || recompute() != "full")
+    return {};
+  return Error{
+      (plan() ? placeOf(program.sources.locate(plan()->range)) + ": " : "") +
+      "`recompute full` keeps nothing of a layer but what enters it, and `gathered kept` "
+      "what it gathers: choose `gathered again`, or recompute none, selective or every(N)"};
+}
+
+/// Tells of them and keeps them, as asked.
+LogicalResult Pipeline::gatheredInputs() {
+  result.gatheredKept = keepsGathered();
+  if (options.listGathered && recompute() != "full") {
+    OwningOpRef<ModuleOp> copy = module->clone();
+    PassManager pm(&context);
+    pm.addPass(createCSEPass());
+    if (failed(pm.run(*copy)))
+      return failure();
+    result.gathered = gatheredAgain(*copy);
+  }
+  return keepsGathered() ? success(succeeded(simplify()) && succeeded(keepGathered(*module)))
+                         : success();
 }
 
 #define CLEAVE_STAGE(...)                                                                          \
@@ -354,7 +394,8 @@ Status Pipeline::compileEntry(const EntryPoint &entry) {
         return failure();
       paramPins = pinsOfParams(*module, *context);
     }
-    if (failed(insertCollectives(*module)) || failed(maskPadding(*module)) ||
+    if (failed(insertCollectives(*module)) || failed(gatheredInputs()) ||
+        failed(maskPadding(*module)) ||
         failed(verifyShardings(*module)) || failed(verifyPadding(*module)))
       return failure();
     if (options.listActivations)

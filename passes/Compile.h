@@ -14,6 +14,7 @@
 #include "passes/differentiate/ParamGroups.h"
 #include "passes/schedule/Activations.h"
 #include "passes/search/Report.h"
+#include "passes/structure/KeepGathered.h"
 #include "runtime/core/Result.h"
 #include "runtime/executable/Executable.h"
 
@@ -83,6 +84,9 @@ struct CompileOptions {
   /// What of a layer the backward pass computes again: "none", "selective", "full" or
   /// "every(N)"; empty: as the plan says.
   std::string recompute;
+  /// What the backward pass needs gathered, as the forward pass did: it is "kept", or gathered
+  /// "again"; empty: as the plan says.
+  std::string gathered;
   /// Mixed precision; without: as the plan says. `compute` F32: none. Under F64 there is none.
   std::optional<checked::Precision> precision;
   bool fuse = true;             ///< off: one kernel for each op
@@ -102,6 +106,7 @@ struct CompileOptions {
   bool listTaps = false;        ///< give the names that can be tapped, in program order
   bool listFusion = false;      ///< give the fusion stage's decisions
   bool listActivations = false; ///< give what layers save for the backward pass
+  bool listGathered = false;    ///< give what the backward pass needs gathered
   /// Changes the sharded program before it is partitioned on: drops, doubles or
   /// alters the nth collective ("drop:3", "double:3", "kind:3", "axis:3"); for the
   /// mutation tests of `cleave check`.
@@ -118,6 +123,8 @@ struct CompileResult {
   std::vector<FusionEntry> fusion;                     ///< with listFusion
   std::vector<LayerActivations> activations;           ///< with listActivations
   std::vector<SearchReport> searches; ///< of a plan that says `auto`, program by program
+  std::vector<GatheredInputs> gathered; ///< with listGathered; none under `recompute full`
+  bool gatheredKept = false;
   int64_t kernels = 0;
   int64_t collectives = 0; ///< collective ops in the per-rank programs, before unrolling
 };

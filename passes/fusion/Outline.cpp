@@ -2,6 +2,7 @@
 // Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //===----------------------------------------------------------------------===//
+#include "passes/Location.h"
 #include "passes/fusion/Fusion.h"
 #include "passes/schedule/Layouts.h"
 

@@ -4,7 +4,7 @@
 //===----------------------------------------------------------------------===//
 #include "passes/schedule/Activations.h"
 
-#include "passes/schedule/Layouts.h"
+#include "passes/Location.h"
 #include "passes/sharding/Sharding.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -45,7 +45,7 @@ public:
       NamedTensorType type = tensorOf(value);
       found.saved.push_back({maker ? maker->getName().stripDialect().str() : "input",
                              maker ? locationText(maker->getLoc()) : "", text(type),
-                             localBytes(type)});
+                             context.localBytes(type)});
     }
     for (BlockArgument carried : repeat.getCarried())
       if (tensorOf(carried).isFloat() && tensorOf(carried).getRank() > 1) {
@@ -57,12 +57,6 @@ public:
   }
 
 private:
-  int64_t localBytes(NamedTensorType type) const {
-    int64_t elements = 1;
-    for (auto [size, atoms] : llvm::zip_equal(type.getSizes(), context.of(type).dims))
-      elements *= context.block(size, atoms);
-    return elements * type.getElementBytes();
-  }
   static std::string text(NamedTensorType type) {
     std::string printed;
     llvm::raw_string_ostream stream(printed);

@@ -4,12 +4,12 @@
 //===----------------------------------------------------------------------===//
 #include "passes/schedule/Layouts.h"
 
+#include "passes/Location.h"
 #include "passes/structure/Accumulate.h"
 
 #include "mlir/IR/Matchers.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/StringExtras.h"
-#include "llvm/ADT/TypeSwitch.h"
 #include "llvm/Support/raw_ostream.h"
 
 #include <deque>
@@ -238,27 +238,6 @@ StepLabel cleave::labelOf(ArrayRef<Operation *> ops) {
     }
   }
   return label;
-}
-
-std::string cleave::locationText(Location loc) {
-  return TypeSwitch<LocationAttr, std::string>(loc)
-      .Case([](FileLineColLoc l) {
-        return (l.getFilename().getValue() + ":" + Twine(l.getLine()) + ":" + Twine(l.getColumn()))
-            .str();
-      })
-      .Case([](NameLoc l) { return locationText(l.getChildLoc()); })
-      .Case([](CallSiteLoc l) {
-        std::string text = locationText(l.getCallee());
-        return text.empty() ? locationText(l.getCaller()) : text;
-      })
-      .Case([](FusedLoc l) {
-        for (Location part : l.getLocations())
-          if (std::string text = locationText(part); !text.empty())
-            return text;
-        return std::string();
-      })
-      .Case([](OpaqueLoc l) { return locationText(l.getFallbackLocation()); })
-      .Default([](LocationAttr) { return std::string(); });
 }
 
 //===----------------------------------------------------------------------===//

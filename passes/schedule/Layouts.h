@@ -29,9 +29,6 @@ llvm::LogicalResult describeSignature(mlir::func::FuncOp function,
 /// What a step of these ops is called: a composite's by the composite's name, with all their source
 /// lines. Of a `cleave.fused` its ops count.
 StepLabel labelOf(llvm::ArrayRef<mlir::Operation *> ops);
-/// "file:line:column" of the first place in the source that the location leads
-/// to; empty if there is none.
-std::string locationText(mlir::Location loc);
 
 /// The step of a collective, without its buffers; and what is told of its site.
 llvm::FailureOr<CollectiveStep> collectiveStep(mlir::Operation *op,

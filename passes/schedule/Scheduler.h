@@ -8,6 +8,7 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "passes/Location.h"
 #include "passes/schedule/Contraction.h"
 #include "passes/schedule/Layouts.h"
 #include "passes/schedule/Schedule.h"

@@ -151,6 +151,13 @@ public:
     int64_t p = sizeOf(list);
     return (size + p - 1) / p;
   }
+  /// Of a value on one rank, padding included.
+  int64_t localBytes(NamedTensorType type) const {
+    int64_t elements = 1;
+    for (auto [size, atoms] : llvm::zip_equal(type.getSizes(), of(type).dims))
+      elements *= block(size, atoms);
+    return elements * type.getElementBytes();
+  }
 
 private:
   llvm::LogicalResult refineAxes(mlir::ModuleOp module);

@@ -44,3 +44,12 @@ def CleaveHoistParamCasts : Pass<"cleave-hoist-param-casts", "::mlir::ModuleOp">
     backward; with params in shards (`zero 3`) it is the copy's shards that are gathered.
   }];
 }
+
+def CleaveKeepGathered : Pass<"cleave-keep-gathered", "::mlir::ModuleOp"> {
+  let summary = "Keeps for the backward pass what the forward pass gathered (gathered kept)";
+  let description = [{
+    Behind `cleave-insert-collectives` and CSE. Where the backward pass of a layer gathers
+    an activation that the forward pass gathered as well, that is saved in its gathered form;
+    what was saved for no more than to gather it again is not. Params are left alone.
+  }];
+}

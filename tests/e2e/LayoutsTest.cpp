@@ -22,11 +22,25 @@ using namespace cleave::e2e;
 namespace {
 
 /// Numbers of the choices of each setting.
-enum Setting { Tensor, Sequence, Data, Zero, Accumulate, Recompute, Overlap, Precision, Settings };
-constexpr std::array<int, Settings> choices = {4, 2, 3, 4, 3, 4, 3, 4};
+enum Setting {
+  Tensor,
+  Sequence,
+  Data,
+  Zero,
+  Accumulate,
+  Recompute,
+  Gathered,
+  Overlap,
+  Precision,
+  Settings
+};
+constexpr std::array<int, Settings> choices = {4, 2, 3, 4, 3, 4, 2, 3, 4};
 using Choice = std::array<int, Settings>;
 
 constexpr size_t layouts = 150, perTest = 1;
+
+/// `gathered kept` with `recompute full`.
+bool refused(const Choice &c) { return c[Gathered] == 1 && c[Recompute] == 2; }
 
 /// Pairs of choices first, then anything else.
 std::vector<Choice> cover() {
@@ -37,6 +51,7 @@ std::vector<Choice> cover() {
       for (int i = 0; i < choices[a]; ++i)
         for (int j = 0; j < choices[b]; ++j)
           open.insert({a, i, b, j});
+  open.erase({Recompute, 2, Gathered, 1});
   std::vector<Choice> all;
   std::set<Choice> taken;
   while (all.size() < layouts) {
@@ -49,7 +64,7 @@ std::vector<Choice> cover() {
       int covered = 0;
       for (const auto &[a, i, b, j] : open)
         covered += c[a] == i && c[b] == j;
-      if (covered > most && !taken.count(c)) {
+      if (covered > most && !taken.count(c) && !refused(c)) {
         most = covered;
         best = c;
       }
@@ -79,8 +94,8 @@ std::string sentences(const Choice &c) {
   return std::string("shard batch by dp; shard heads, ffn, vocab ") +
          (c[Sequence] ? "else seq " : "") + "by tp; zero " + std::to_string(c[Zero]) +
          " over dp; accumulate " + std::to_string(1 << c[Accumulate]) + "; recompute " +
-         recompute[c[Recompute]] + "; overlap " + overlap[c[Overlap]] +
-         precisions[size_t(c[Precision])].first;
+         recompute[c[Recompute]] + "; gathered " + (c[Gathered] ? "kept" : "again") + "; overlap " +
+         overlap[c[Overlap]] + precisions[size_t(c[Precision])].first;
 }
 
 Model withPlan(const std::string &plan) {

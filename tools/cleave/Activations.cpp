@@ -24,7 +24,7 @@ static std::string formula(const TransformerSizes &z) {
   return z.sequenceSplit ? "s b h / t (34 + 5 a s / h)" : "s b h (10 + 24 / t + 5 a s / (h t))";
 }
 
-static std::string formulaText(const LayerActivations &layer) {
+static std::string formulaText(const LayerActivations &layer, bool kept) {
   const TransformerSizes &z = *layer.sizes;
   auto bytes = [](double value) { return bytesText(static_cast<int64_t>(value)); };
   if (layer.saved.size() == 1 && layer.saved[0].op == "input")
@@ -39,6 +39,10 @@ static std::string formulaText(const LayerActivations &layer) {
       "  in values of {} bytes as here, masks of one: at most {} without the scores\n",
       formula(z), bytes(all), z.rows, z.sequence, z.width, z.heads, z.ranks, bytes(all - without),
       bytes(without), layer.elementBytes, bytes(without * double(layer.elementBytes) / 2));
+  if (kept && z.sequenceSplit && z.ranks > 1)
+    text +=
+        fmt::format("  with both gathered inputs kept: s b h (4 + 30 / t + 5 a s / (h t)) = {}\n",
+                    bytes(all + 4 * sbh(z) * (1 - 1 / double(z.ranks))));
   text += fmt::format(
       "here {}: scores, their softmax and its dropout are never stored, the kernel computes them "
       "again\nfrom a number for each row; dropout's masks follow from seed and position; what is "
@@ -48,7 +52,7 @@ static std::string formulaText(const LayerActivations &layer) {
   return text;
 }
 
-std::string activationsText(const std::vector<LayerActivations> &all) {
+std::string activationsText(const std::vector<LayerActivations> &all, bool kept) {
   if (all.empty())
     return "no repeat saves anything for a backward pass\n";
   std::string text;
@@ -78,9 +82,63 @@ std::string activationsText(const std::vector<LayerActivations> &all) {
     row(fmt::format("all {}", layer.layers), "", "", layer.bytes() * layer.layers);
     text += table.text("  ");
     if (letters)
-      text += formulaText(layer);
+      text += formulaText(layer, kept);
   }
   return text;
+}
+
+std::string gatheredText(const std::vector<GatheredInputs> &all, bool kept) {
+  if (all.empty())
+    return "";
+  Table table({"needed gathered by the backward pass", "", "again: ring bytes", "kept: memory"},
+              {true, true});
+  int64_t ring = 0, memory = 0;
+  for (const GatheredInputs &of : all) {
+    for (const GatheredInput &input : of.inputs)
+      table.row({input.source.substr(input.source.rfind('/') + 1), input.type,
+                 bytesText(input.ringBytes), bytesText(input.bytes)});
+    if (of.freed)
+      table.row({"what is saved for these alone", "", "", "-" + bytesText(of.freed)});
+    if (of.times > 1) {
+      int64_t again = of.times / of.layers; // groups of layers, micro-batches
+      table.row(
+          {(of.dim.empty() ? "" : fmt::format("all {} of {}", of.layers, of.dim)) +
+               (again == 1 ? ""
+                           : fmt::format("{}{} times a step", of.dim.empty() ? "" : ", ", again)),
+           "", bytesText(of.ringBytes()), bytesText(of.bytes())});
+    }
+    ring += of.ringBytes();
+    memory += of.bytes();
+  }
+  return table.text() +
+         fmt::format("`gathered again`{}: {} more in the ring of each rank in a step; `gathered "
+                     "kept`{}: {} more memory\n",
+                     kept ? "" : ", as here", bytesText(ring), kept ? ", as here" : "",
+                     bytesText(memory));
+}
+
+Json gatheredJson(const std::vector<GatheredInputs> &all, bool kept) {
+  Json json = {{"kept", kept}, {"again_ring_bytes", 0}, {"kept_bytes", 0}};
+  int64_t ring = 0, memory = 0;
+  json["layers"] = Json::array();
+  for (const GatheredInputs &of : all) {
+    Json inputs = Json::array();
+    for (const GatheredInput &input : of.inputs)
+      inputs.push_back({{"source", input.source},
+                        {"type", input.type},
+                        {"ring_bytes", input.ringBytes},
+                        {"bytes", input.bytes}});
+    json["layers"].push_back({{"dim", of.dim},
+                              {"layers", of.layers},
+                              {"times", of.times},
+                              {"inputs", inputs},
+                              {"freed_bytes", of.freed}});
+    ring += of.ringBytes();
+    memory += of.bytes();
+  }
+  json["again_ring_bytes"] = ring;
+  json["kept_bytes"] = memory;
+  return json;
 }
 
 Json activationsJson(const std::vector<LayerActivations> &all) {

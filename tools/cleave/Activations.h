@@ -6,6 +6,7 @@
 
 #include "Print.h"
 #include "passes/schedule/Activations.h"
+#include "passes/structure/KeepGathered.h"
 
 namespace cleave::tool {
 
@@ -16,7 +17,13 @@ namespace cleave::tool {
 ///   tensor and sequence    s b h / t (34 + 5 a s / h)
 double publishedBytes(const TransformerSizes &sizes, bool withScores);
 
-std::string activationsText(const std::vector<LayerActivations> &all);
+/// `kept`: the plan's `gathered kept`.
+std::string activationsText(const std::vector<LayerActivations> &all, bool kept);
 Json activationsJson(const std::vector<LayerActivations> &all);
+
+/// What the backward pass needs gathered: the bytes of gathering it again, the memory of keeping
+/// it.
+std::string gatheredText(const std::vector<GatheredInputs> &all, bool kept);
+Json gatheredJson(const std::vector<GatheredInputs> &all, bool kept);
 
 } // namespace cleave::tool

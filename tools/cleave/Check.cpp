@@ -227,6 +227,7 @@ Result<Built> Checking::compileAll(const CheckedProgram &program, const Side &si
   options.mutation = side.mutation;
   options.accumulate = side.plan == "none" ? 1 : o.accumulate;
   options.recompute = o.recompute;
+  options.gathered = o.gathered;
   options.precision = precision; // not of the exact side, which is f64
   if (!o.mutate.empty())
     options.optLevel = 0; // many short checks; compiling is most of each

@@ -40,7 +40,7 @@ Status emitAst(const CompileCommand &o) {
   std::vector<std::string> options = {
       "--kind",    "--fn",         "--batch",      "--seq",       "--dim",      "--training",
       "--no-fuse", "--no-overlap", "--remarks",    "--model",     "--set",      "--dtype",
-      "--plan",    "--mesh",       "--accumulate", "--recompute", "--precision"};
+      "--plan",    "--mesh",       "--accumulate", "--recompute", "--gathered", "--precision"};
   options.insert(options.end(), OptimizerChoice::compiled().begin(),
                  OptimizerChoice::compiled().end());
   if (auto status =
@@ -100,6 +100,7 @@ Status runCompile(const CompileCommand &o) {
   options.optimizer = *optimizer;
   options.accumulate = o.accumulate;
   options.recompute = o.recompute;
+  options.gathered = o.gathered;
   auto mixed = o.precisionUnder(*program, planName(o.plan));
   if (!mixed)
     return mixed.error();

@@ -180,10 +180,12 @@ Result<Built> compileOrRead(const ExplainOptions &o, const checked::Overlap *ove
       return status.error();
   options.listFusion = o.fusion;
   options.listActivations = o.activations;
+  options.listGathered = o.activations || o.cost.costs;
   options.machineCode = o.cost.measure || !o.emulate.empty(); // else nothing runs
   options.optimizer = *optimizer;
   options.accumulate = o.accumulate;
   options.recompute = o.recompute;
+  options.gathered = o.gathered;
   auto mixed = o.precisionUnder(*program, planName(o.plan));
   if (!mixed)
     return mixed.error();
@@ -398,6 +400,11 @@ Status explainCosts(const ExplainOptions &o, const Built &built, size_t number) 
   if (o.cost.costs) {
     text += costsText(program, *costs);
     json.update(costsJson(program, *costs));
+    if (!isExecutable(o)) {
+      const CompileResult &info = built.info;
+      text += (info.gathered.empty() ? "" : "\n") + gatheredText(info.gathered, info.gatheredKept);
+      json["gathered"] = gatheredJson(info.gathered, info.gatheredKept);
+    }
   }
   if (o.cost.timeline) {
     text += "\n" + timelineText(program, *costs);
@@ -491,10 +498,13 @@ Status runExplain(const ExplainOptions &o) {
     return {};
   }
   if (o.activations) {
+    const CompileResult &info = built->info;
     if (o.json)
-      outPretty(activationsJson(built->info.activations));
+      outPretty({{"layers", activationsJson(info.activations)},
+                 {"gathered", gatheredJson(info.gathered, info.gatheredKept)}});
     else
-      out(activationsText(built->info.activations));
+      out(activationsText(info.activations, info.gatheredKept) +
+          (info.gathered.empty() ? "" : "\n") + gatheredText(info.gathered, info.gatheredKept));
     return {};
   }
   auto number = built->find(programName(o), o);

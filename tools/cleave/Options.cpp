@@ -139,6 +139,11 @@ void addTrainingPlan(CLI::App *app, CommonOptions &o) {
           },
           ""))
       ->type_name("WORD");
+  app->add_option("--gathered", o.gathered,
+                  "what the forward pass gathers for products and the backward pass needs gathered "
+                  "too: again, or kept in memory (as the plan says, else again)")
+      ->check(oneOf({"again", "kept"}))
+      ->type_name("WORD");
   addPrecision(app, o);
 }
 

@@ -25,7 +25,7 @@ namespace cleave::tool {
 /// The text of an option as the user wrote it; empty or 0: not given.
 struct CommonOptions {
   std::string file;
-  std::string model, function, plan, dtype, out, recompute, precision, emulate, cluster;
+  std::string model, function, plan, dtype, out, recompute, gathered, precision, emulate, cluster;
   std::vector<std::string> settings, mesh, dims;
   int64_t batch = 0, seq = 0, accumulate = 0, ranks = 0;
   uint64_t seed = 0;
@@ -89,7 +89,7 @@ struct Commands {
 void addFile(CLI::App *app, CommonOptions &o, bool executables);
 void addModel(CLI::App *app, CommonOptions &o);        ///< --model --set --dtype
 void addPlan(CLI::App *app, CommonOptions &o);         ///< --plan --mesh
-void addTrainingPlan(CLI::App *app, CommonOptions &o); ///< --accumulate --recompute --precision
+void addTrainingPlan(CLI::App *app, CommonOptions &o); ///< --accumulate --recompute --gathered --precision
 void addPrecision(CLI::App *app, CommonOptions &o);    ///< --precision
 void addMesh(CLI::App *app, CommonOptions &o);         ///< --mesh --ranks
 void addCluster(CLI::App *app, CommonOptions &o);      ///< --cluster

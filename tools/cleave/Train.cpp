@@ -153,7 +153,7 @@ Result<Built> Training::compileOrRead() {
       return status.error();
   if (isExecutable(o)) {
     std::vector<std::string> options = OptimizerChoice::compiled();
-    options.insert(options.end(), {"--fn", "--accumulate", "--recompute"});
+    options.insert(options.end(), {"--fn", "--accumulate", "--recompute", "--gathered"});
     for (const std::string &option : options)
       if (o.optimizer.given(option))
         return Error{fmt::format("{} cannot be changed: '{}' is an executable, compiled already",
@@ -188,6 +188,7 @@ Result<Built> Training::compileOrRead() {
   options.optimizer = *optimizer;
   options.accumulate = o.accumulate;
   options.recompute = o.recompute;
+  options.gathered = o.gathered;
   auto mixed = o.precisionUnder(*program, planName(o.plan));
   if (!mixed)
     return mixed.error();
