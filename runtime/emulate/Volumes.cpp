@@ -33,16 +33,18 @@ struct Site {
 
   bool moves(std::string_view what) const { return site->moves == what; }
   double perElement() const { return step->kind == CollectiveStep::Kind::AllReduce ? 2 : 1; }
-  /// Elements times how often a ring moves them.
-  double units() const { return perElement() * elements * static_cast<double>(site->executions); }
+  /// Elements times how often a ring moves them, in bytes.
+  double bytes() const {
+    return perElement() * elements * static_cast<double>(site->executions * width);
+  }
   /// Executions in a layer, or outside of all: in micro-batches.
   double perLayer() const {
     return static_cast<double>(site->executions) /
            static_cast<double>(std::max<int64_t>(1, site->layers));
   }
-  double padding() const {
-    auto padded = static_cast<double>(site->payloadBytes / width);
-    return perElement() * (padded - elements) * static_cast<double>(site->executions);
+  double padding() const { // bytes
+    double more = static_cast<double>(site->payloadBytes) - elements * static_cast<double>(width);
+    return perElement() * more * static_cast<double>(site->executions);
   }
   std::string dims() const {
     return site->tensors.size() == 1 ? site->tensors[0].dims
@@ -82,43 +84,64 @@ private:
   double share() const {
     return static_cast<double>(volume.ranks - 1) / static_cast<double>(volume.ranks);
   }
-  double bytes(double units) const { return units * share() * static_cast<double>(width); }
-  void differ(const std::string &what, double units) {
-    if (units == 0)
+  /// `bytes`: moved if each rank sent all; a ring leaves out its own share.
+  void differ(const std::string &what, double bytes) {
+    if (bytes == 0)
       return;
     for (VolumeTerm &term : volume.differences)
       if (term.what == what) {
-        term.bytes += bytes(units);
+        term.bytes += bytes * share();
         return;
       }
-    volume.differences.push_back({what, bytes(units)});
+    volume.differences.push_back({what, bytes * share()});
   }
-  /// Padding, other element sizes and whole bytes, of all sites.
+  /// Padding and whole bytes, of all sites.
   void finish();
   /// Of a param, as a rank would have it if it were whole over the axes; 0: it does not learn.
   double elementsOf(const Argument &param) const;
   struct Moved;
   std::map<std::string, Moved> movedOf(const std::vector<Site> &all);
   bool learns(const Argument &param) const;
+  struct Widths {
+    int64_t sums = 0, gathers = 0;
+    bool operator==(const Widths &) const = default;
+  };
+  Widths widthsOf(const std::string &direction, double stream) const;
 
   const Program &program;
   std::vector<Site> sites;
-  int64_t width = 4; ///< bytes of the form's elements
 };
 
 void Form::finish() {
-  double padding = 0, sizes = 0, exact = 0;
+  double padding = 0, exact = 0;
   for (const Site &s : sites) {
     padding += s.padding();
-    double units = s.units() + s.padding();
-    sizes += units * static_cast<double>(s.width - width) / static_cast<double>(width);
-    exact += units * share() * static_cast<double>(s.width);
+    exact += (s.bytes() + s.padding()) * share();
   }
   differ("padding of blocks that are not full", padding);
-  differ("elements of other sizes", sizes);
   double rounding = static_cast<double>(volume.counted) - exact;
   if (std::abs(rounding) > 1e-3)
     volume.differences.push_back({"parts of a ring are counted in whole bytes", rounding});
+}
+
+/// Bytes of an element of the residual stream as layers sum it up, and as they gather it; an
+/// all-reduce does both.
+Form::Widths Form::widthsOf(const std::string &direction, double stream) const {
+  Widths widths;
+  for (const Site &s : sites)
+    if (s.site->layers && s.moves("activation") && s.site->phase == direction &&
+        s.elements == stream) {
+      bool gathers = s.step->kind == CollectiveStep::Kind::AllGather;
+      if (!gathers)
+        widths.sums = std::max(widths.sums, s.width);
+      if (gathers || s.step->kind == CollectiveStep::Kind::AllReduce)
+        widths.gathers = std::max(widths.gathers, s.width);
+    }
+  if (!widths.sums)
+    widths.sums = widths.gathers;
+  if (!widths.gathers)
+    widths.gathers = widths.sums;
+  return widths;
 }
 
 bool Form::tensor() {
@@ -131,7 +154,6 @@ bool Form::tensor() {
           reference = &s;
   if (!reference)
     return false;
-  width = reference->width;
   auto layers = static_cast<double>(reference->site->layers);
   double stream = reference->elements;
   double times = static_cast<double>(reference->site->executions) / layers; // micro-batches
@@ -140,19 +162,37 @@ bool Form::tensor() {
     if (s.site->phase != "optimizer")
       directions.insert(s.site->phase);
   volume.form = "tensor parallelism";
-  volume.formula = fmt::format(
-      "4 b s h ({0}-1)/{0} elements a layer and direction: b s h of {1}, {2} layers{3}, {4}",
-      volume.ranks, reference->dims(), layers,
-      times > 1 ? fmt::format(", {} micro-batches", times) : "",
-      directions.size() == 2 ? "2 directions" : "1 direction");
-  volume.closed = bytes(4 * stream * layers * times * static_cast<double>(directions.size()));
+  const Widths first = widthsOf(reference->site->phase, stream);
+  bool same = true; // in both directions
   for (const std::string &direction : directions) {
-    double units = 0;
+    Widths widths = widthsOf(direction, stream);
+    same &= widths == first || widths == Widths();
+  }
+  std::string part = fmt::format("({0}-1)/{0}", volume.ranks);
+  if (same && first.sums == first.gathers)
+    volume.formula = fmt::format("4 b s h {} elements of {} bytes", part, first.sums);
+  else if (same)
+    volume.formula = fmt::format("2 b s h ({} + {}) {} bytes", first.sums, first.gathers, part);
+  else
+    volume.formula = fmt::format("2 b s h (s + g) {} bytes", part);
+  volume.formula += " a layer and direction";
+  volume.formula += fmt::format(": b s h of {}, {} layers{}, {}", reference->dims(), layers,
+                                times > 1 ? fmt::format(", {} micro-batches", times) : "",
+                                directions.size() == 2 ? "2 directions" : "1 direction");
+  for (const std::string &direction : directions) {
+    Widths widths = widthsOf(direction, stream);
+    if (widths == Widths())
+      widths = first;
+    if (!same)
+      volume.formula += fmt::format(", {} s={} g={}", direction, widths.sums, widths.gathers);
+    double closed = 2 * stream * layers * times * static_cast<double>(widths.sums + widths.gathers);
+    volume.closed += closed * share();
+    double moved = 0;
     std::map<std::string, double> kinds; // each, in a layer
     for (const Site &s : sites)
       if (s.site->layers && s.moves("activation") && s.site->phase == direction &&
           s.elements == stream) {
-        units += s.units();
+        moved += s.bytes();
         kinds[s.site->kind] += static_cast<double>(s.site->executions) / (layers * times);
       }
     std::string text;
@@ -160,21 +200,21 @@ bool Form::tensor() {
       text += fmt::format("{}{:g} {}", text.empty() ? "" : ", ", count, kind);
     differ(fmt::format("in layers, {}: {} of b s h a layer, not what 2 all_reduce move", direction,
                        text.empty() ? "none" : text),
-           units - 4 * stream * layers * times);
+           moved - closed);
   }
   for (const Site &s : sites) {
     const CollectiveSite &site = *s.site;
     if (s.moves("gradient"))
-      differ("gradients of params that the axis does not split", s.units());
+      differ("gradients of params that the axis does not split", s.bytes());
     else if (s.moves("param"))
-      differ("params that the axis splits and an op reads whole", s.units());
+      differ("params that the axis splits and an op reads whole", s.bytes());
     else if (s.moves("norm"))
-      differ("norm of the gradients", s.units());
+      differ("norm of the gradients", s.bytes());
     else if (!site.layers || s.elements != stream)
       differ(fmt::format("{}, {}: {} of {} at {}",
                          site.layers ? "in layers besides" : "outside of layers", site.phase,
                          site.kind, s.dims(), s.line()),
-             s.units());
+             s.bytes());
   }
   finish();
   return true;
@@ -200,9 +240,18 @@ double Form::elementsOf(const Argument &param) const {
 
 /// What is moved of one param over the form's axes, in elements of a step.
 struct Form::Moved {
-  double sums = 0;         ///< units, of one micro-batch if each has its own
-  double before = 0;       ///< gathered for the forward and backward pass
-  double after = 0;        ///< gathered once it is updated
+  struct Amount {
+    double elements = 0, bytes = 0;
+    void add(double more, int64_t width) {
+      elements += more;
+      bytes += more * static_cast<double>(width);
+    }
+    /// Bytes of an element; `none` if nothing was moved.
+    double width(double none) const { return elements > 0 ? bytes / elements : none; }
+  };
+  Amount sums;             ///< twice if all-reduced; of one micro-batch if each has its own
+  Amount before;           ///< gathered for the forward and backward pass
+  Amount after;            ///< gathered once it is updated
   int64_t parts = 0;       ///< sums
   double part = 0;         ///< elements of the last of them
   std::string dims;        ///< of it
@@ -218,14 +267,14 @@ std::map<std::string, Form::Moved> Form::movedOf(const std::vector<Site> &all) {
     auto theirsToo = [&](const SubAxis &axis) { return has(s.step->axes, axis); };
     if (ours && s.moves("gradient") && times > 1)
       differ(fmt::format("gradients that are summed in each of {:g} micro-batches", times),
-             s.units() * (1 - 1 / times));
+             s.bytes() * (1 - 1 / times));
     for (const CollectiveSite::Tensor &t : s.site->tensors) {
       Moved &m = params[t.param];
       double elements = static_cast<double>(t.elements) * static_cast<double>(s.site->executions);
       if (s.moves("param") && ours) {
-        (s.site->phase == "optimizer" ? m.after : m.before) += elements;
+        (s.site->phase == "optimizer" ? m.after : m.before).add(elements, s.width);
       } else if (s.moves("gradient") && ours) {
-        m.sums += s.perElement() * elements / times;
+        m.sums.add(s.perElement() * elements / times, s.width);
         ++m.parts;
         m.part = elements / times;
         m.dims = t.dims;
@@ -258,29 +307,35 @@ bool Form::data(const std::vector<Site> &all) {
     return false;
   int level = gathersBefore ? 3 : scatters ? 2 : 0;
   std::map<std::string, Moved> moved = movedOf(all);
-  double params = 0;
+  double params = 0, summed = 0, gathered = 0; // elements; bytes
+  std::set<double> widths;
   for (const Argument &a : program.arguments) {
     if (a.role != Argument::Role::Param)
       continue;
     double n = elementsOf(a);
     const Moved &m = moved[a.name];
     if (!learns(a)) {
-      differ("params that do not learn are gathered too", m.before);
+      differ("params that do not learn are gathered too", m.before.bytes);
       continue;
     }
-    if (params == 0)
-      width = byteSize(a.layout.dtype);
     params += n;
-    bool split = m.before > 0 || m.after > 0;
+    bool split = m.before.elements > 0 || m.after.elements > 0;
+    double sumWidth = m.sums.width(static_cast<double>(byteSize(a.layout.dtype)));
+    double gatherWidth = (level == 3 ? m.before : m.after).width(sumWidth);
+    summed += n * sumWidth;
+    gathered += n * gatherWidth;
+    widths.insert({sumWidth, gatherWidth});
     double once = split ? n : 2 * n; // a gradient that is reduce-scattered, or all-reduced
     if (level == 3 && !split)
-      differ("params that stay whole: summed as such, not gathered", -n);
-    else if (level == 3 && m.before < 2 * n)
-      differ("params that the backward pass has no use for: gathered once", m.before - 2 * n);
+      differ("params that stay whole: summed as such, not gathered",
+             n * (sumWidth - 2 * gatherWidth));
+    else if (level == 3 && m.before.elements < 2 * n)
+      differ("params that the backward pass has no use for: gathered once",
+             m.before.bytes - 2 * n * gatherWidth);
     else if (level == 3)
-      differ(fmt::format("params that are gathered {:g} times, not twice", m.before / n),
-             m.before - 2 * n);
-    if (m.sums == once)
+      differ(fmt::format("params that are gathered {:g} times, not twice", m.before.elements / n),
+             m.before.bytes - 2 * n * gatherWidth);
+    if (m.sums.elements == once)
       continue;
     std::string why;
     if (m.parts == 0)
@@ -298,21 +353,34 @@ bool Form::data(const std::vector<Site> &all) {
       why = "gradients that are summed before other axes split them";
     else
       why = "gradients that are all-reduced where a part was enough";
-    differ(why, m.sums - once);
+    differ(why, m.sums.bytes - once * sumWidth);
   }
   volume.form = fmt::format("data parallelism ({})", level == 3   ? "ZeRO 3"
                                                      : level == 2 ? "ZeRO 1 or 2"
                                                                   : "ZeRO 0");
-  volume.formula =
-      fmt::format("{0} P ({1}-1)/{1}: P of {2:.0f} elements, the params that learn, of one rank",
-                  level == 3 ? 3 : 2, volume.ranks, params);
-  volume.closed = bytes((level == 3 ? 3 : 2) * params);
+  double summing = level == 0 ? 2 : 1, gathering = level == 3 ? 2 : level == 2 ? 1 : 0;
+  volume.closed = (summing * summed + gathering * gathered) * share();
+  if (widths.size() == 1)
+    volume.formula =
+        fmt::format("{0} P ({1}-1)/{1}: P of {2:.0f} elements of {3:g} bytes, the params "
+                    "that learn, of one rank",
+                    summing + gathering, volume.ranks, params, *widths.begin());
+  else if (level == 0)
+    volume.formula = fmt::format("2 S ({0}-1)/{0}: S of {1:.0f} bytes, the gradients of {2:.0f} "
+                                 "elements that learn, of one rank",
+                                 volume.ranks, summed, params);
+  else
+    volume.formula =
+        fmt::format("(S + {0}G) ({1}-1)/{1}: of the {2:.0f} elements that learn, of one "
+                    "rank, S of {3:.0f} bytes as gradients are summed, G of {4:.0f} "
+                    "bytes as params are gathered",
+                    level == 3 ? "2 " : "", volume.ranks, params, summed, gathered);
   for (const Site &s : sites) {
     if (s.moves("norm"))
-      differ("norm of the gradients", s.units());
+      differ("norm of the gradients", s.bytes());
     else if (s.moves("activation"))
       differ(fmt::format("{}: {} of {} at {}", s.site->phase, s.site->kind, s.dims(), s.line()),
-             s.units());
+             s.bytes());
   }
   finish();
   return true;

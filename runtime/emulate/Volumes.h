@@ -15,6 +15,10 @@
 // Data parallelism over N ranks, with P the params that learn, of one rank, whole over the N
 // (ZeRO, arXiv 1910.02054): 2P(N-1)/N at levels 0 to 2, 3P(N-1)/N at level 3.
 //
+// Both count elements. Under mixed precision these have several sizes: gradients are summed in one
+// type and params gathered in another, as are activations; then each half of the form has its own,
+// the program's.
+//
 //===----------------------------------------------------------------------===//
 #pragma once
 
