@@ -385,7 +385,10 @@ Value AttentionGenerator::kept(Value key, Value first) {
   index = code.add(index, numberBase);
   Value each = code.add(laneSteps(stride), code.splat(index, wide));
   VectorMath m(b, loc);
-  Value u = m.uniform(each, seed, step, layer, site);
+  int64_t numbers = 1;
+  for (int64_t size : globalSizes)
+    numbers *= size;
+  Value u = m.uniform(each, seed, step, layer, site, numbers <= kShortIndices);
   Value keep = arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OGE, u, m.number(u, rate));
   return code.select(keep, splat(1 / (1 - rate)), splat(0.0));
 }

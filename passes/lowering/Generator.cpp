@@ -432,8 +432,13 @@ bool Generator::generateRows(KernelInfo &info) {
     laneSize = lead.sizeOf(laneDim);
   bool reduces = !accumulators.empty();
   lanes = options.vectorBits / 8 / width;
+  // A function is one long chain of instructions, and a loop's next turn begins late: several
+  // chains beside each other. libm works lane by lane.
+  auto isChain = [&](Operation &op) { return isExpensive(&op) && !isa<PowOp>(op); };
   if (reduces)
     lanes *= laneIsParallel ? 4 : 2;
+  else if (width == 4 && llvm::any_of(region.front(), isChain) && laneSize >= 16 * lanes)
+    lanes *= 4;
   while (lanes > 1 && lanes / 2 >= std::max<int64_t>(laneSize, 1))
     lanes /= 2;
 

@@ -377,7 +377,8 @@ Value Generator::evalRandom(RandomOp op, const Coordinates &coordinates, Scope *
     linear = vectorOf(at, sum);
   }
   return VectorMath(at, loc).uniform(linear, resize(words[0], i64), resize(words[1], i32),
-                                     resize(words[2], i32), static_cast<int64_t>(op.getSite()));
+                                     resize(words[2], i32), static_cast<int64_t>(op.getSite()),
+                                     stride <= kShortIndices);
 }
 
 Value Generator::evalPad(PadOp op, const Coordinates &coordinates, Mask mask, Scope *scope) {

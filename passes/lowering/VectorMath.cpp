@@ -117,7 +117,7 @@ std::pair<Value, Value> VectorMath::reducedExp(Value t, int bias) {
   r = fma(n, number(t, -1.428606765330187e-06), r);
   Value p = polynomial(r, {1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2,
                            1.6666665459e-1, 5.0000001201e-1});
-  Value y = add(fma(p, mul(r, r), r), number(r, 1));
+  Value one = number(r, 1), y = fma(fma(p, r, one), r, one);
   return {y, arith::BitcastOp::create(b, loc, like(t, b.getI32Type()), shifted)};
 }
 
@@ -196,7 +196,12 @@ Value VectorMath::tanh(Value x) {
   Value p = polynomial(z, {-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1,
                            -3.33332819422e-1});
   Value small = fma(mul(p, z), x, x);
-  Value e = exp(add(size, size));
+  // Beyond 10 it is 1; NaN stays.
+  Value most = number(x, 10);
+  Value t =
+      select(arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OGT, size, most), most, size);
+  auto [y, bits] = reducedExp(add(t, t), 127);
+  Value e = mul(y, powerOfTwo(bits));
   Value big = sub(number(x, 1), div(number(x, 2), add(e, number(x, 1))));
   big = math::CopySignOp::create(b, loc, big, x);
   Value isSmall = arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OLT, size, number(x, 0.625));
@@ -224,7 +229,9 @@ Value VectorMath::erf(Value x) {
   for (double c : {-1.06777877e-1, -6.34846687e-1, -1.28717512e-1})
     r = fma(r, t, number(x, c));
   r = fma(r, t, arith::NegFOp::create(b, loc, t));
-  Value big = math::CopySignOp::create(b, loc, sub(number(x, 1), exp(r)), x);
+  auto [y, bits] = reducedExp(r, 127); // r is between -16 and 0
+  Value e = mul(y, powerOfTwo(bits));
+  Value big = math::CopySignOp::create(b, loc, sub(number(x, 1), e), x);
   Value p = polynomial(s, {-5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1,
                            -3.76125336e-1, 1.28379166e-1});
   Value small = fma(p, x, x);
@@ -348,7 +355,8 @@ Value VectorMath::philox(Value c0, Value c1, Value c2, Value c3, Value k0, Value
   return c0;
 }
 
-Value VectorMath::uniform(Value index, Value seed, Value step, Value layer, int64_t site) {
+Value VectorMath::uniform(Value index, Value seed, Value step, Value layer, int64_t site,
+                          bool isShort) {
   auto spread = [&](Value x) -> Value {
     auto vector = dyn_cast<VectorType>(index.getType());
     if (!vector)
@@ -360,7 +368,8 @@ Value VectorMath::uniform(Value index, Value seed, Value step, Value layer, int6
     return arith::TruncIOp::create(b, loc, like(x, b.getI32Type()), x);
   };
   auto high = [&](Value x) { return low(arith::ShRUIOp::create(b, loc, x, integer(x, 32))); };
-  Value c0 = low(index), c1 = high(index), c2 = integer(c0, site), c3 = spread(layer);
+  Value c0 = low(index), c1 = isShort ? integer(c0, 0) : high(index), c2 = integer(c0, site),
+        c3 = spread(layer);
   Value top = high(seed);
   Value spreadTop = arith::MulIOp::create(b, loc, top, integer(top, 0x9E3779B9));
   Value k0 = spread(arith::XOrIOp::create(b, loc, low(seed), spreadTop)), k1 = spread(step);

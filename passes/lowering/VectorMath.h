@@ -17,6 +17,9 @@
 
 namespace cleave {
 
+/// So many numbers have indices of 32 bits, those of padding at their end too.
+constexpr int64_t kShortIndices = int64_t{1} << 31;
+
 class VectorMath {
 public:
   VectorMath(mlir::OpBuilder &builder, mlir::Location location) : b(builder), loc(location) {}
@@ -49,9 +52,10 @@ public:
                      mlir::Value k1);
 
   /// The number of `cleave.random`, f32 in [0, 1). index: i64, lanes or one; seed: i64;
-  /// step, layer: i32.
+  /// step, layer: i32. `isShort`: no index has more than 32 bits, and a part of the rounds is the
+  /// same for all.
   mlir::Value uniform(mlir::Value index, mlir::Value seed, mlir::Value step, mlir::Value layer,
-                      int64_t site);
+                      int64_t site, bool isShort);
 
 private:
   mlir::Value add(mlir::Value x, mlir::Value y);
