@@ -543,9 +543,9 @@ private:
           current().range, quoted(word) + " is not available in this version of Cleave", settings);
       return false;
     }
-    std::vector<std::string> known = {"shard",     "at",       "overlap",   "zero", "accumulate",
-                                      "recompute", "gathered", "precision", "auto", "memory",
-                                      "never"};
+    std::vector<std::string> known = {"shard",      "at",        "overlap",  "zero",
+                                      "accumulate", "recompute", "gathered", "precision",
+                                      "auto",       "memory",    "never"};
     known.insert(known.end(), later.begin(), later.end());
     std::string near = nearest(word, known);
     diagnostics.readableError(current().range, "a plan has no setting " + quoted(word),

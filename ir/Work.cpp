@@ -9,58 +9,85 @@ using namespace cleave;
 
 namespace {
 
-double productOf(ArrayRef<int> factors, ArrayRef<int64_t> extents) {
-  double n = 1;
+int64_t productOf(ArrayRef<int> factors, ArrayRef<int64_t> extents) {
+  int64_t n = 1;
   for (int f : factors)
-    n *= static_cast<double>(extents[f]);
+    n *= extents[f];
   return n;
 }
 
-/// Scores times what each costs: `products` of a row's depth or value length, and the softmax.
+ProductShape product(ContractOp op, const ShardingRule &rule, ArrayRef<int64_t> extents) {
+  ProductShape shape{1, 1, 1, 1, tensorOf(op.getLhs()).getElementBytes()};
+  for (auto [f, extent] : llvm::enumerate(extents)) {
+    int factor = static_cast<int>(f);
+    bool lhs = llvm::is_contained(rule.operands[0], factor);
+    bool rhs = llvm::is_contained(rule.operands[1], factor);
+    bool result = llvm::is_contained(rule.results[0], factor);
+    (!result ? shape.k : lhs && rhs ? shape.batch : lhs ? shape.m : shape.n) *= extent;
+  }
+  return shape;
+}
+
 template <typename Attention>
-double attention(Attention op, const ShardingRule &rule, ArrayRef<int64_t> extents, double ofDepth,
-                 double ofValue) {
-  double scores = 1;
-  for (auto [f, extent] : llvm::enumerate(extents))
-    if (rule.factors[f].name != op.getDepthDim() && rule.factors[f].name != op.getValueDim())
-      scores *= static_cast<double>(extent);
-  auto length = [&](StringRef name) {
-    return static_cast<double>(extents[rule.indexOf(name.str())]);
-  };
-  double each = 2 * (ofDepth * length(op.getDepthDim()) + ofValue * length(op.getValueDim())) + 14;
-  return scores * each * (op.getCausal() ? 0.5 : 1);
+AttentionShape attention(Attention op, const ShardingRule &rule, ArrayRef<int64_t> extents,
+                         bool gradient) {
+  auto extent = [&](StringRef name) { return extents[rule.indexOf(name.str())]; };
+  AttentionShape shape{1,
+                       extent(op.getQueryDim()),
+                       extent(op.getKeyDim()),
+                       extent(op.getDepthDim()),
+                       op.getCausal(),
+                       gradient};
+  for (auto [f, size] : llvm::enumerate(extents)) {
+    StringRef name = rule.factors[f].name;
+    if (name != op.getQueryDim() && name != op.getKeyDim() && name != op.getDepthDim() &&
+        name != op.getValueDim())
+      shape.heads *= size;
+  }
+  return shape;
 }
 
 bool isFused(Operation *op) { return op && isElementwise(op); }
 
+/// Whether an elementwise op gets it without reading memory.
+bool comesFused(Value v) {
+  Operation *op = v.getDefiningOp();
+  return isFused(op) || (isa_and_nonnull<ProductOpInterface>(op) && v.hasOneUse());
+}
+
 } // namespace
 
-Work cleave::workOf(Operation *op, const ShardingRule &rule, ArrayRef<int64_t> extents) {
-  Work work;
-  bool fuses = isElementwise(op);
-  for (auto [i, v] : llvm::enumerate(op->getOperands()))
-    if (auto type = dyn_cast<NamedTensorType>(v.getType()))
-      if (!fuses || !isFused(v.getDefiningOp()))
-        work.bytes +=
-            productOf(rule.operands[i], extents) * static_cast<double>(type.getElementBytes());
-  for (auto [r, v] : llvm::enumerate(op->getResults()))
-    if (auto type = dyn_cast<NamedTensorType>(v.getType())) {
-      double elements = productOf(rule.results[r], extents);
-      if (!fuses || !llvm::all_of(v.getUsers(), isFused))
-        work.bytes += elements * static_cast<double>(type.getElementBytes());
-    }
-  double all = 1;
-  for (int64_t extent : extents)
-    all *= static_cast<double>(extent);
+OpWork cleave::workOf(Operation *op, const ShardingRule &rule, ArrayRef<int64_t> extents) {
+  if (auto contract = dyn_cast<ContractOp>(op))
+    return product(contract, rule, extents);
   if (auto forward = dyn_cast<AttentionOp>(op))
-    work.flops = attention(forward, rule, extents, 1, 1);
-  else if (auto backward = dyn_cast<AttentionGradOp>(op))
-    work.flops = attention(backward, rule, extents, 3, 2);
-  else if (isa<ProductOpInterface>(op))
-    work.flops = 2 * all;
-  else if (isa<ExpOp, LogOp, TanhOp, SigmoidOp, ErfOp, SinOp, CosOp, PowOp, RandomOp>(op))
-    work.flops = 10 * all;
+    return attention(forward, rule, extents, /*gradient=*/false);
+  if (auto backward = dyn_cast<AttentionGradOp>(op))
+    return attention(backward, rule, extents, /*gradient=*/true);
+  PassShape pass;
+  bool fuses = isElementwise(op);
+  auto bytesOf = [&](Value v, ArrayRef<int> factors) {
+    return static_cast<double>(productOf(factors, extents) * tensorOf(v).getElementBytes());
+  };
+  for (auto [i, v] : llvm::enumerate(op->getOperands()))
+    if (isa<NamedTensorType>(v.getType()) && !(fuses && comesFused(v)))
+      pass.bytes += bytesOf(v, rule.operands[i]);
+  for (auto [r, v] : llvm::enumerate(op->getResults()))
+    if (isa<NamedTensorType>(v.getType()) && !(fuses && llvm::all_of(v.getUsers(), isFused)))
+      pass.bytes += bytesOf(v, rule.results[r]);
+  int64_t all = 1;
+  for (int64_t extent : extents)
+    all *= extent;
+  auto count = [&](ScalarFunction f) { pass.functions[static_cast<size_t>(f)] += all; };
+  if (isa<ExpOp, LogOp, SigmoidOp, SinOp, CosOp, PowOp>(op))
+    count(ScalarFunction::Exp);
+  else if (isa<TanhOp>(op))
+    count(ScalarFunction::Tanh);
+  else if (isa<ErfOp>(op))
+    count(ScalarFunction::Erf);
+  else if (isa<RandomOp>(op))
+    count(ScalarFunction::Random);
   else if (!op->hasTrait<MovesElements>())
-    work.flops = all;
-  return work;
+    pass.flops += static_cast<double>(all);
+  return pass;
 }

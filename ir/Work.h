@@ -5,17 +5,18 @@
 #pragma once
 
 #include "ir/Dialect.h"
+#include "runtime/core/Work.h"
+
+#include <variant>
 
 namespace cleave {
 
-struct Work {
-  double flops = 0; ///< a product and its sum are 2; another arithmetic op 1, a function 10
-  double bytes = 0; ///< of operands and results, each once
-};
+using OpWork = std::variant<PassShape, ProductShape, AttentionShape>;
 
-/// Of an op that runs on these many elements of each of its rule's factors. Bytes are those that
-/// pass through memory when neighbours are fused: of an elementwise op none, but for operands that
-/// no elementwise op makes and results that others than elementwise ops read.
-Work workOf(mlir::Operation *op, const ShardingRule &rule, llvm::ArrayRef<int64_t> extents);
+/// Of an op that runs on these many elements of each of its rule's factors. A pass's bytes are
+/// those that go through memory when neighbours are fused: of an elementwise op none, but for
+/// operands that neither an elementwise op nor a product for it alone makes, and results that
+/// others than elementwise ops read.
+OpWork workOf(mlir::Operation *op, const ShardingRule &rule, llvm::ArrayRef<int64_t> extents);
 
 } // namespace cleave

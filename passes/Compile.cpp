@@ -395,8 +395,8 @@ Status Pipeline::compileEntry(const EntryPoint &entry) {
       paramPins = pinsOfParams(*module, *context);
     }
     if (failed(insertCollectives(*module)) || failed(gatheredInputs()) ||
-        failed(maskPadding(*module)) ||
-        failed(verifyShardings(*module)) || failed(verifyPadding(*module)))
+        failed(maskPadding(*module)) || failed(verifyShardings(*module)) ||
+        failed(verifyPadding(*module)))
       return failure();
     if (options.listActivations)
       result.activations = savedByLayers(*module);

@@ -122,7 +122,7 @@ struct CompileResult {
   std::vector<std::string> taps;                       ///< with listTaps
   std::vector<FusionEntry> fusion;                     ///< with listFusion
   std::vector<LayerActivations> activations;           ///< with listActivations
-  std::vector<SearchReport> searches; ///< of a plan that says `auto`, program by program
+  std::vector<SearchReport> searches;   ///< of a plan that says `auto`, program by program
   std::vector<GatheredInputs> gathered; ///< with listGathered; none under `recompute full`
   bool gatheredKept = false;
   int64_t kernels = 0;

@@ -49,6 +49,17 @@ FailureOr<std::shared_ptr<Prices>> Prices::create(ModuleOp module, const Shardin
   return prices;
 }
 
+double Prices::work(const OpWork &work) const {
+  if (const auto *product = std::get_if<ProductShape>(&work))
+    return rates.product(*product);
+  if (const auto *attention = std::get_if<AttentionShape>(&work))
+    return rates.attentionOf(*attention);
+  const auto &pass = std::get<PassShape>(work);
+  double seconds = rates.pass(pass);
+  // What is fused whole into its neighbours is no kernel of its own.
+  return pass.bytes == 0 ? std::max(0.0, seconds - rates.launch) : seconds;
+}
+
 double Prices::step(const RouteStep &step, int64_t elementBytes) {
   double bytes = step.elements * static_cast<double>(elementBytes);
   if (llvm::any_of(step.atoms, [&](int atom) { return context.isInTime(atom); }))

@@ -10,6 +10,7 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "ir/Work.h"
 #include "passes/sharding/Route.h"
 #include "runtime/emulate/Cluster.h"
 
@@ -27,18 +28,18 @@ public:
   /// Of a collective of one rank, in seconds; a slice costs a copy. Sums over micro-batches are
   /// free, other ways along that axis impossible (infinite).
   double step(const RouteStep &step, int64_t elementBytes);
-  /// Of arithmetic operations and of bytes that are read and written.
-  double compute(double flops, double bytes) const {
-    return std::max(flops / network.cluster().flops, bytes / network.cluster().memoryBandwidth);
-  }
+  /// Of a rank's share of an op.
+  double work(const OpWork &work) const;
   const Cluster &cluster() const { return network.cluster(); }
 
 private:
   Prices(Network network, const ShardingContext &context)
-      : network(std::move(network)), context(context) {}
+      : network(std::move(network)), context(context),
+        rates(this->network.cluster().ratesFor(1, this->network.ranks())) {}
 
   Network network;
   ShardingContext context;   ///< a copy, without prices
+  Rates rates;               ///< of a rank of one thread, all ranks computing
   std::vector<SubAxis> axes; ///< of each atom
   std::map<std::tuple<int, std::vector<int>, double, int64_t>, double> known;
 };

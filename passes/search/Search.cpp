@@ -6,7 +6,7 @@
 
 #include "ir/Auto.h"
 #include "ir/Work.h"
-#include "passes/schedule/Layouts.h"
+#include "passes/Location.h"
 #include "passes/search/Space.h"
 
 #include "llvm/ADT/StringExtras.h"
@@ -154,8 +154,7 @@ double Writer::workOf(ShardableOpInterface op, const ShardingRule &rule, const F
   SmallVector<int64_t> extents;
   for (auto [factor, atoms] : llvm::zip_equal(rule.factors, factors))
     extents.push_back(context.block(factor.size, atoms));
-  Work work = cleave::workOf(op, rule, extents);
-  return prices.compute(work.flops, work.bytes);
+  return prices.work(cleave::workOf(op, rule, extents));
 }
 
 Sharding Writer::needOf(const ShardingRule &rule, const Factors &factors, unsigned operand) const {

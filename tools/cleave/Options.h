@@ -87,13 +87,14 @@ struct Commands {
 };
 
 void addFile(CLI::App *app, CommonOptions &o, bool executables);
-void addModel(CLI::App *app, CommonOptions &o);        ///< --model --set --dtype
-void addPlan(CLI::App *app, CommonOptions &o);         ///< --plan --mesh
-void addTrainingPlan(CLI::App *app, CommonOptions &o); ///< --accumulate --recompute --gathered --precision
-void addPrecision(CLI::App *app, CommonOptions &o);    ///< --precision
-void addMesh(CLI::App *app, CommonOptions &o);         ///< --mesh --ranks
-void addCluster(CLI::App *app, CommonOptions &o);      ///< --cluster
-void addSizes(CLI::App *app, CommonOptions &o);        ///< --batch --seq --dim
+void addModel(CLI::App *app, CommonOptions &o); ///< --model --set --dtype
+void addPlan(CLI::App *app, CommonOptions &o);  ///< --plan --mesh
+void addTrainingPlan(CLI::App *app,
+                     CommonOptions &o); ///< --accumulate --recompute --gathered --precision
+void addPrecision(CLI::App *app, CommonOptions &o); ///< --precision
+void addMesh(CLI::App *app, CommonOptions &o);      ///< --mesh --ranks
+void addCluster(CLI::App *app, CommonOptions &o);   ///< --cluster
+void addSizes(CLI::App *app, CommonOptions &o);     ///< --batch --seq --dim
 void addFunction(CLI::App *app, CommonOptions &o, const std::string &fallback);
 void addSeed(CLI::App *app, CommonOptions &o);
 void addOffload(CLI::App *app, CommonOptions &o); ///< --offload-dir
