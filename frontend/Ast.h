@@ -264,7 +264,9 @@ struct Plan {
   std::vector<PlanRecompute> recomputes; ///< more than one is an error
   std::vector<PlanGathered> gathereds;   ///< more than one is an error
   std::vector<PlanPrecision> precisions;
-  std::vector<SourceRange> autos; ///< `auto`
+  std::vector<SourceRange> autos; ///< `auto`, `auto hidden 100`
+  std::optional<int64_t> hidden;
+  SourceRange hiddenRange;
   std::vector<PlanNever> nevers;
   std::vector<PlanMemory> memories;
 };

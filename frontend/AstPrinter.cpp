@@ -321,7 +321,7 @@ public:
     }
     out += ") {\n";
     if (!p.autos.empty())
-      out += "  auto\n";
+      out += "  auto" + (p.hidden ? " hidden " + std::to_string(*p.hidden) : "") + "\n";
     for (const PlanMemory &m : p.memories)
       out += "  memory " + std::to_string(m.bytes) + "B\n";
     for (const PlanNever &n : p.nevers)

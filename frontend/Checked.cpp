@@ -278,7 +278,7 @@ public:
                (axis.size ? "=" + std::to_string(*axis.size) : "");
       out += ")\n";
       if (p.automatic)
-        out += "  auto\n";
+        out += "  auto" + (p.hidden ? " hidden " + std::to_string(*p.hidden) : "") + "\n";
       if (p.memoryBytes)
         out += "  memory " + std::to_string(p.memoryBytes) + "B\n";
       for (const Never &never : p.nevers)

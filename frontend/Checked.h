@@ -281,7 +281,8 @@ struct Plan {
   std::string recompute = "selective"; ///< or "none", "full", "every(4)"
   std::string gathered = "again";      ///< or "kept": what the backward pass needs gathered
   std::optional<Precision> precision;
-  bool automatic = false; ///< what the plan doesn't say is searched for
+  bool automatic = false;        ///< what the plan doesn't say is searched for
+  std::optional<int64_t> hidden; ///< of gradients' sums, in percent; none: tried
   std::vector<Never> nevers;
   int64_t memoryBytes = 0; ///< of a rank; 0: no limit
   SourceRange range;

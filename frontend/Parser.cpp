@@ -516,6 +516,14 @@ private:
     if (current().is("auto")) {
       p.autos.push_back(current().range);
       advance();
+      if (accept("hidden")) {
+        p.hiddenRange = current().range;
+        if (current().kind != TokenKind::Integer)
+          return fail("how much of the gradients' sums runs beside other work, in percent",
+                      "as in `auto hidden 100`; `auto` alone tries");
+        p.hidden = current().integer;
+        advance();
+      }
       return endOfStatement();
     }
     if (current().is("never"))

@@ -326,6 +326,12 @@ void Checker::precision(const ast::Plan &p, Plan &out) {
 /// `auto`, and what goes with it.
 void Checker::automatic(const ast::Plan &p, Plan &out) {
   out.automatic = !p.autos.empty();
+  out.hidden = p.hidden;
+  if (p.hidden && (*p.hidden < 0 || *p.hidden > 100))
+    diagnostics.error(p.hiddenRange,
+                      std::to_string(*p.hidden) +
+                          " percent of the gradients' sums cannot be hidden",
+                      "from 0 to 100");
   if (p.autos.size() > 1)
     diagnostics.error(p.autos[1], "`auto` stands twice")
         .notes.push_back({p.autos[0], "the first is here"});

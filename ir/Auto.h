@@ -25,6 +25,10 @@ inline constexpr llvm::StringLiteral kAutoAttr = "cleave.auto";
 inline constexpr llvm::StringLiteral kAutoCluster = "cluster";
 /// i64: bytes of a rank.
 inline constexpr llvm::StringLiteral kAutoMemory = "memory";
+/// i64: how much of gradients' sums is taken to run beside other work, in percent (0).
+inline constexpr llvm::StringLiteral kAutoHidden = "hidden";
+/// Unit: no param's update is split further than the param.
+inline constexpr llvm::StringLiteral kAutoNoZero = "no_zero";
 /// Array of arrays of names: dims that stand for products of others, major first.
 inline constexpr llvm::StringLiteral kAutoCompounds = "compounds";
 /// Array of [dims, rules, axes]: `at [DIMS]: ...`.

@@ -47,12 +47,20 @@ AttentionShape attention(Attention op, const ShardingRule &rule, ArrayRef<int64_
   return shape;
 }
 
-bool isFused(Operation *op) { return op && isElementwise(op); }
+bool isFused(Operation *op) { return op && (isElementwise(op) || isa<ReduceOp>(op)); }
 
-/// Whether an elementwise op gets it without reading memory.
-bool comesFused(Value v) {
+/// Whether an op that is fused gets it without reading memory of its own.
+bool comesFused(Value v, Operation *reader) {
   Operation *op = v.getDefiningOp();
-  return isFused(op) || (isa_and_nonnull<ProductOpInterface>(op) && v.hasOneUse());
+  if (isFused(op) && op->getBlock() == reader->getBlock())
+    return true;
+  if (isa_and_nonnull<ProductOpInterface>(op) && v.hasOneUse())
+    return true;
+  // The first of those that are fused with each other reads it for all.
+  return llvm::any_of(v.getUsers(), [&](Operation *user) {
+    return isFused(user) && user->getBlock() == reader->getBlock() &&
+           user->getAttr(kPhase) == reader->getAttr(kPhase) && user->isBeforeInBlock(reader);
+  });
 }
 
 } // namespace
@@ -65,12 +73,12 @@ OpWork cleave::workOf(Operation *op, const ShardingRule &rule, ArrayRef<int64_t>
   if (auto backward = dyn_cast<AttentionGradOp>(op))
     return attention(backward, rule, extents, /*gradient=*/true);
   PassShape pass;
-  bool fuses = isElementwise(op);
+  bool fuses = isFused(op);
   auto bytesOf = [&](Value v, ArrayRef<int> factors) {
     return static_cast<double>(productOf(factors, extents) * tensorOf(v).getElementBytes());
   };
   for (auto [i, v] : llvm::enumerate(op->getOperands()))
-    if (isa<NamedTensorType>(v.getType()) && !(fuses && comesFused(v)))
+    if (isa<NamedTensorType>(v.getType()) && !(fuses && comesFused(v, op)))
       pass.bytes += bytesOf(v, rule.operands[i]);
   for (auto [r, v] : llvm::enumerate(op->getResults()))
     if (isa<NamedTensorType>(v.getType()) && !(fuses && llvm::all_of(v.getUsers(), isFused)))

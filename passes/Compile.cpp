@@ -16,6 +16,7 @@
 #include "passes/schedule/Layouts.h"
 #include "passes/schedule/Listing.h"
 #include "passes/schedule/Schedule.h"
+#include "passes/search/Prices.h"
 #include "passes/search/Search.h"
 #include "passes/sharding/Mutate.h"
 #include "passes/sharding/Sharding.h"
@@ -23,6 +24,8 @@
 #include "passes/structure/GroupLayers.h"
 #include "passes/structure/HoistCasts.h"
 #include "passes/structure/Tap.h"
+
+#include "runtime/emulate/Clocks.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Verifier.h"
@@ -89,9 +92,14 @@ struct Provider final : KernelProvider {
 
 class Pipeline {
 public:
-  /// `memory`: bytes of a rank that a search may use by its own count; 0: any number.
-  Pipeline(const CheckedProgram &program, const CompileOptions &options, int64_t memory = 0)
-      : program(program), options(options), memory(memory),
+  /// What a search is told besides the plan.
+  struct Search {
+    int64_t memory = 0;  ///< bytes of a rank that it may use by its own count; 0: any number
+    int64_t hidden = 0;  ///< percent of gradients' sums
+    bool mayZero = true; ///< updates may be split further
+  };
+  Pipeline(const CheckedProgram &program, const CompileOptions &options, Search search)
+      : program(program), options(options), search(search),
         context(MLIRContext::Threading::DISABLED), reports(context),
         kernels(kernelOptions(options)), provider(kernels) {
     context.printOpOnDiagnostic(false);
@@ -218,7 +226,7 @@ private:
 
   const CheckedProgram &program;
   const CompileOptions &options;
-  int64_t memory;
+  Search search;
   MLIRContext context;
   Reports reports;
   OwningOpRef<ModuleOp> module;
@@ -315,12 +323,17 @@ Status Pipeline::compileEntry(const EntryPoint &entry) {
   addSeconds("emit",
              std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   module = std::move(*emitted);
-  if (auto search = (*module)->getAttrOfType<DictionaryAttr>(kAutoAttr)) {
-    NamedAttrList list(search);
+  if (auto settings = (*module)->getAttrOfType<DictionaryAttr>(kAutoAttr)) {
+    NamedAttrList list(settings);
+    auto number = [&](int64_t n) { return IntegerAttr::get(IntegerType::get(&context, 64), n); };
     if (!options.cluster.empty())
       list.set(kAutoCluster, StringAttr::get(&context, options.cluster));
-    if (memory)
-      list.set(kAutoMemory, IntegerAttr::get(IntegerType::get(&context, 64), memory));
+    if (search.memory)
+      list.set(kAutoMemory, number(search.memory));
+    if (search.hidden)
+      list.set(kAutoHidden, number(search.hidden));
+    if (!search.mayZero)
+      list.set(kAutoNoZero, UnitAttr::get(&context));
     (*module)->setAttr(kAutoAttr, list.getDictionary(&context));
   }
   auto target = module->lookupSymbol<func::FuncOp>(entry.function);
@@ -495,18 +508,20 @@ static int64_t memoryOf(const Program &program) {
   return bytes;
 }
 
-Result<CompileResult> cleave::compile(const CheckedProgram &program,
-                                      const CompileOptions &options) {
-  const checked::Plan *plan = options.plan == "none" ? nullptr : program.plan(options.plan);
-  int64_t limit = plan && plan->automatic ? plan->memoryBytes : 0;
-  if (!limit || options.emit != EmitStage::None)
-    return Pipeline(program, options).run();
-  // What the search counts is less than what the memory plan needs, by the temporary values at
-  // the arena's fullest; its limit is lowered by the difference until the plan fits.
-  int64_t searched = limit, least = 0;
+namespace {
+
+using Search = Pipeline::Search;
+
+/// With a search's memory lowered until the memory plan fits the plan's limit: what the search
+/// counts is less than what is needed, by the temporary values at the arena's fullest. Gives the
+/// search that fits too.
+Result<CompileResult> compileWithin(const CheckedProgram &program, const CompileOptions &options,
+                                    const checked::Plan &plan, Search &search) {
+  int64_t limit = plan.memoryBytes, least = 0;
+  search.memory = limit;
   constexpr int rounds = 6;
   for (int round = 0; round < rounds; ++round) {
-    auto result = Pipeline(program, options, searched).run();
+    auto result = Pipeline(program, options, search).run();
     if (!result) {
       if (!least)
         return result;
@@ -515,17 +530,86 @@ Result<CompileResult> cleave::compile(const CheckedProgram &program,
     int64_t need = 0;
     for (const Program &p : result->executable.programs)
       need = std::max(need, memoryOf(p));
-    if (need <= limit || result->searches.empty())
+    if (!limit || need <= limit || result->searches.empty())
       return result;
     least = least ? std::min(least, need) : need;
-    searched = std::min(searched, static_cast<int64_t>(result->searches[0].minimum.memory)) -
-               std::max<int64_t>(need - limit, limit / 1000);
-    if (searched <= 0)
+    auto counted = static_cast<int64_t>(result->searches[0].minimum.memory);
+    search.memory =
+        std::min(search.memory, counted) - std::max<int64_t>(need - limit, limit / 1000);
+    if (search.memory <= 0)
       break;
   }
-  SourceLocation at = program.sources.locate(plan->range);
+  SourceLocation at = program.sources.locate(plan.range);
   return Error{fmt::format(
       "{}the memory limit is {} bytes a rank, and the least that was found "
       "takes {}: give each rank more memory or fewer rows, or take more ranks",
       at.file.empty() ? "" : fmt::format("{}:{}:{}: ", at.file, at.line, at.column), limit, least)};
+}
+
+/// Seconds of the training step (else of the first program) by its schedule.
+Result<double> scheduledSeconds(const CompileResult &result, const CompileOptions &options) {
+  const Executable &executable = result.executable;
+  auto cluster =
+      parseCluster(options.cluster.empty() ? defaultCluster() : options.cluster, "profile");
+  if (!cluster)
+    return cluster.error();
+  auto network = Network::create(*cluster, executable.mesh);
+  if (!network)
+    return network.error();
+  const Program *timed = &executable.programs.front();
+  for (const Program &p : executable.programs)
+    if (p.name == "train_step")
+      timed = &p;
+  return wind(*timed, *network, predictCompute(*timed, *cluster, executable.ranks(), 1)).seconds;
+}
+
+} // namespace
+
+/// The search's prices know nothing of overlap, nor of what merging collectives saves. So it is run
+/// with gradients' sums priced in full and not at all, with and without splitting updates, and the
+/// schedules that follow are compared.
+Result<CompileResult> cleave::compile(const CheckedProgram &program,
+                                      const CompileOptions &options) {
+  const checked::Plan *plan = options.plan == "none" ? nullptr : program.plan(options.plan);
+  if (!plan || !plan->automatic)
+    return Pipeline(program, options, {}).run();
+  std::vector<Search> candidates;
+  if (plan->hidden)
+    candidates = {{0, *plan->hidden, true}};
+  else
+    candidates = {{0, 100, true}, {0, 0, true}, {0, 100, false}, {0, 0, false}};
+  CompileOptions dry = options;
+  dry.emit = EmitStage::None;
+  dry.machineCode = false;
+  dry.taps.clear();
+  dry.mutation.clear();
+  double least = 0, bound = 0;
+  std::optional<Search> best;
+  for (Search &candidate : candidates) {
+    auto result = compileWithin(program, dry, *plan, candidate);
+    if (!result) {
+      if (&candidate == &candidates.back() && !best)
+        return result;
+      continue;
+    }
+    if (result->searches.empty()) // nothing to search for: one rank
+      return Pipeline(program, options, candidate).run();
+    auto seconds = scheduledSeconds(*result, options);
+    if (!seconds)
+      return seconds.error();
+    if (candidate.hidden == 100 && candidate.mayZero)
+      bound = result->searches[0].minimum.lowerBound;
+    // Ways that differ by rounding are the same.
+    if (!best || *seconds < least * (1 - 1e-9)) {
+      least = *seconds;
+      best = candidate;
+    }
+  }
+  auto result = Pipeline(program, options, *best).run();
+  if (result)
+    for (SearchReport &report : result->searches) {
+      report.scheduled = least;
+      report.bound = bound;
+    }
+  return result;
 }

@@ -95,6 +95,11 @@ double Prices::step(const RouteStep &step, int64_t elementBytes) {
     break;
   case RouteStep::Kind::AllToAll:
     c.kind = CollectiveStep::Kind::AllToAll;
+    // Each of its p - 1 steps has messages of its own; of very many ranks, those of a ring.
+    if (p > 512) {
+      c.kind = CollectiveStep::Kind::AllGather;
+      c.inDim = part;
+    }
     break;
   case RouteStep::Kind::Slice:
     break;

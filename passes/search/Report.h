@@ -36,6 +36,11 @@ struct SearchReport {
   std::shared_ptr<const ChoiceProblem> problem;
   Minimum minimum;
   double seconds = 0; ///< that building and solving the problem took
+  int64_t hidden = 0; ///< percent of gradients' sums that were taken to run beside other work
+  /// Of the compiled step by its schedule, overlap and all: the clocks of runtime/emulate.
+  double scheduled = 0;
+  /// No plan of the space costs less by the search's prices, were all gradients' sums hidden.
+  double bound = 0;
   std::vector<SearchVariable> variables;
 };
 

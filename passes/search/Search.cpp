@@ -30,7 +30,11 @@ public:
   Writer(const ShardingContext &context, func::FuncOp function, const ParamFlow &flow,
          Prices &prices, bool sentences = false)
       : context(context), function(function), flow(flow), prices(prices),
-        space(context, function, flow, sentences) {}
+        space(context, function, flow, sentences) {
+    auto settings = function->getParentOfType<ModuleOp>()->getAttrOfType<DictionaryAttr>(kAutoAttr);
+    if (auto hidden = settings ? settings.getAs<IntegerAttr>(kAutoHidden) : IntegerAttr())
+      exposed = 1 - static_cast<double>(hidden.getInt()) / 100;
+  }
 
   std::shared_ptr<ChoiceProblem> build();
   /// What the choices mean.
@@ -64,6 +68,11 @@ private:
   Routes &routesOf(NamedTensorType type);
   const std::vector<int> &numbersOf(SpacePlace place, NamedTensorType type);
   double timesOf(Operation *op) const;
+  /// What of a result's way counts: sums of gradients may run beside other work.
+  double exposedOf(Value v) const {
+    auto it = flow.places.find(v);
+    return it != flow.places.end() && it->second.role == ParamFlow::Role::Gradient ? exposed : 1;
+  }
   double workOf(ShardableOpInterface op, const ShardingRule &rule, const Factors &factors);
   Sharding needOf(const ShardingRule &rule, const Factors &factors, unsigned operand) const;
   Sharding madeOf(const ShardingRule &rule, const Factors &factors, unsigned result) const;
@@ -92,6 +101,7 @@ private:
   const ParamFlow &flow;
   Prices &prices;
   Space space;
+  double exposed = 1;
   std::map<int, std::vector<double>> singles;
   std::map<std::pair<int, int>, std::vector<double>> pairs;
   std::vector<CostTable> others;
@@ -321,7 +331,7 @@ void Writer::following(ShardableOpInterface op, const ShardingRule &rule) {
         }
       continue;
     }
-    addWays(variable, made, v, rest, times, /*towards=*/true);
+    addWays(variable, made, v, rest, times * exposedOf(v), /*towards=*/true);
   }
 }
 
@@ -371,7 +381,7 @@ void Writer::choosing(ShardableOpInterface op, const ShardingRule &rule) {
     std::vector<int> made;
     for (const Factors &f : factors)
       made.push_back(routesOf(type).number(madeOf(rule, f, static_cast<unsigned>(r))));
-    addWays(entry.variable, made, v, space.restOf(v), times, /*towards=*/true);
+    addWays(entry.variable, made, v, space.restOf(v), times * exposedOf(v), /*towards=*/true);
   }
 }
 
@@ -469,7 +479,8 @@ void Writer::tree(const Tree &tree) {
   const std::vector<int> there = numbersOf(rest, type);
   for (size_t set = 0; set < sets.size(); ++set)
     for (int home = 0; home < homes; ++home)
-      end.costs.push_back(set ? times * routesOf(type).price(waiting(set, home, type), there[home])
+      end.costs.push_back(set ? times * exposedOf(tree.root) *
+                                    routesOf(type).price(waiting(set, home, type), there[home])
                               : 0);
   banned(end.variables, end.costs.size(), [&](size_t i) {
     size_t set = i / homes, home = i % homes;
@@ -796,6 +807,8 @@ FailureOr<SearchResult> cleave::searchShardings(const ShardingContext &context,
                             : llvm::formatv(", at least {0:f3}", minimum->lowerBound * 1e3).str())
                     << "; " << problem->sizes.size() << " variables, width " << minimum->width;
   SearchReport &report = result.report;
+  if (auto hidden = settings ? settings.getAs<IntegerAttr>(kAutoHidden) : IntegerAttr())
+    report.hidden = hidden.getInt();
   report.function = function.getSymName().str();
   report.problem = std::move(problem);
   report.minimum = std::move(*minimum);

@@ -185,6 +185,9 @@ void Space::addParams() {
       llvm::any_of(flow.places,
                    [](auto &entry) { return entry.second.role == ParamFlow::Role::Renewed; }) ||
       llvm::any_of(flow.gradientResults, [](Value v) { return static_cast<bool>(v); });
+  if (auto settings =
+          function->getParentOfType<ModuleOp>()->getAttrOfType<DictionaryAttr>(kAutoAttr))
+    learns &= !settings.contains(kAutoNoZero);
   auto zeroOfPlan = function->getParentOfType<ModuleOp>()->getAttrOfType<ZeroAttr>(kZeroAttr);
   for (auto [p, param] : llvm::enumerate(flow.params)) {
     NamedTensorType type = tensorOf(param);

@@ -90,7 +90,7 @@ def hand_plans(model, ranks):
 def predicted(model, plan, mesh, profile):
     done = cleave("explain", FILES[model], "--plan", plan, *mesh, "--costs", "--cluster", profile, "--json", *sizes_of(model),
                   check=False)
-    return json.loads(done.stdout)["predicted"]["seconds"] if done.returncode == 0 else None
+    return json.loads(done.stdout)["predicted_step_seconds"] if done.returncode == 0 else None
 
 
 def compared(model, hand, mesh, auto_mesh, extra, steps):
@@ -205,6 +205,8 @@ if args.exhaustive:
                 if seconds is not None:
                     times.append((seconds, sentence))
             auto = predicted(model, "auto", ["--mesh", "tp=2"], profile)
+            if not times:
+                continue
             best = min(times)
             say(f"| {model} | {profile} | {len(times)} of {len(sentences)} | `{best[1]}` | {text_of(best[0])} | {text_of(auto)} | {auto / best[0]:.3f} |")
 

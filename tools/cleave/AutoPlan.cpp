@@ -48,7 +48,8 @@ std::string planText(const CheckedProgram &program, const checked::Plan &plan,
   for (const checked::MeshAxisDecl &axis : plan.axes)
     axes += (axes.empty() ? "" : ", ") + fmt::format("{} = {}", axis.name, axis.size.value_or(1));
   std::string text = fmt::format("plan {} for {} on ({}) {{\n", name, program.model, axes);
-  text += "  auto # what is not said below is searched for again\n";
+  text += fmt::format("  auto hidden {} # what is not said below is searched for again\n",
+                      report.hidden);
   if (plan.overlap)
     text += "  overlap " + plan.overlap->how +
             (plan.overlap->bucketBytes ? fmt::format("({}B)", plan.overlap->bucketBytes) : "") +
@@ -89,6 +90,10 @@ std::string searchText(const SearchReport &report) {
                                               "the least",
                                               secondsText(m.lowerBound),
                                               100 * (m.cost / m.lowerBound - 1)));
+  if (report.scheduled > 0)
+    text += fmt::format("predicted by its schedule, with overlap: {} a step ({} % of gradients' "
+                        "sums were priced as hidden; with all hidden no plan is less than {})\n",
+                        secondsText(report.scheduled), report.hidden, secondsText(report.bound));
   text += fmt::format("searched: {} of {}, width {}, {} visited, {}\n",
                       countText(static_cast<int64_t>(report.problem->sizes.size()), "variable"),
                       countText(static_cast<int64_t>(report.problem->tables.size()), "table"),
@@ -111,6 +116,9 @@ Json searchJson(const SearchReport &report) {
           {"predicted_seconds", m.cost},
           {"lower_bound_seconds", m.lowerBound},
           {"exact", m.exact()},
+          {"hidden_percent", report.hidden},
+          {"scheduled_seconds", report.scheduled},
+          {"bound_seconds", report.bound},
           {"memory", m.memory},
           {"variables", report.problem->sizes.size()},
           {"tables", report.problem->tables.size()},
