@@ -228,6 +228,8 @@ bool AttentionGenerator::generate(StringRef symbol, KernelInfo &info) {
   info.flops = static_cast<int64_t>(scores * (2 * products + 14));
   int64_t heads = tensorOf(q).getNumElements() / std::max<int64_t>(1, depth * queries);
   info.attention = {heads, queries, keys, depth, causal, gradient};
+  if (rate > 0) // dropout
+    info.functions[static_cast<size_t>(ScalarFunction::Random)] = static_cast<int64_t>(scores);
   int64_t chunks = (queries + blocks * queryBlock - 1) / (blocks * queryBlock);
   info.extent = gradient ? 1 : chunks;
   for (const auto &[name, size] : dims)

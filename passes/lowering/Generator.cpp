@@ -21,8 +21,15 @@ constexpr double kGrainWork = 40000;
 } // namespace
 
 std::optional<ScalarFunction> Generator::functionOf(Operation *op) {
-  if (isa<ExpOp, LogOp, SigmoidOp, SinOp, CosOp, PowOp>(op))
+  bool isWide = op->getNumResults() == 1 && tensorOf(op->getResult(0)).getElementType().isF64();
+  if (isWide && isa<ExpOp, LogOp, SigmoidOp, TanhOp, ErfOp, SinOp, CosOp>(op))
+    return ScalarFunction::Pow; // of the library
+  if (isa<ExpOp, LogOp, SigmoidOp>(op))
     return ScalarFunction::Exp;
+  if (isa<SinOp, CosOp>(op))
+    return ScalarFunction::Sin;
+  if (isa<PowOp>(op))
+    return ScalarFunction::Pow;
   if (isa<TanhOp>(op))
     return ScalarFunction::Tanh;
   if (isa<ErfOp>(op))
@@ -56,6 +63,7 @@ Generator::Scope *Generator::newScope(Scope *parent, Block *block) {
   scope.parent = parent;
   scope.block = block;
   scope.depth = parent ? parent->depth + 1 : 0;
+  scope.times = parent ? parent->times : 1;
   return &scope;
 }
 
@@ -66,6 +74,9 @@ Generator::Loop Generator::openLoop(Scope *outer, Value low, Value high, int64_t
   auto op = scf::ForOp::create(at, loc, low, high, by, carried);
   Loop loop{outer, outer->open, op, newScope(outer, op.getBody())};
   outer->open = op;
+  std::optional<int64_t> from = getConstantIntValue(low), to = getConstantIntValue(high);
+  if (from && to)
+    loop.body->times *= static_cast<double>((*to - *from + step - 1) / step);
   return loop;
 }
 
@@ -141,6 +152,9 @@ void Generator::laneLoop(Scope *scope, StringAttr dim, Value low, Value high, in
     if (!alwaysWhole)
       end = arith::MinSIOp::create(in(scope), loc, high, end);
     Loop loop = openLoop(scope, low, end, lanes);
+    if (!alwaysWhole) // a chunk of it
+      loop.body->times *= static_cast<double>(whole) / static_cast<double>(lanes) /
+                          static_cast<double>((size + kChunk - 1) / kChunk);
     coordinates.push_back({dim, {loop.op.getInductionVar(), lanes > 1, {}, loop.body}});
     body(loop.body, coordinates, mask);
     coordinates.pop_back();
@@ -271,9 +285,14 @@ double Generator::workOf(Region &body) const {
   return work;
 }
 
-std::pair<double, FunctionCounts> Generator::arithmeticOf(Region &body) {
+void Generator::countFunction(Operation *op, Value result, const Scope *scope) {
+  if (std::optional<ScalarFunction> function = functionOf(op))
+    functions[static_cast<size_t>(*function)] += static_cast<int64_t>(
+        scope->times * static_cast<double>(isa<VectorType>(result.getType()) ? lanes : 1));
+}
+
+double Generator::flopsOf(Region &body) {
   double flops = 0;
-  FunctionCounts functions = {};
   for (Operation &op : body.front()) {
     if (op.getNumResults() == 0 || isa<ConstantOp, BroadcastOp, RenameOp, SliceOp, PadOp, CastOp,
                                        IotaOp, GatherOp, SelectOp, CompareOp>(op))
@@ -287,12 +306,9 @@ std::pair<double, FunctionCounts> Generator::arithmeticOf(Region &body) {
     if (auto contract = dyn_cast<ContractOp>(op))
       for (StringRef dim : contract.getContracted())
         elements *= 2 * static_cast<double>(tensorOf(contract.getLhs()).sizeOf(dim));
-    std::optional<ScalarFunction> function = functionOf(&op);
-    flops += elements * (function ? 10 : 1);
-    if (function)
-      functions[static_cast<size_t>(*function)] += static_cast<int64_t>(elements);
+    flops += elements * (isExpensive(&op) ? 10 : 1);
   }
-  return {flops, functions};
+  return flops;
 }
 
 int64_t cleave::bytesOf(Region &region) {
@@ -332,9 +348,7 @@ bool Generator::generate(StringRef symbol, KernelInfo &info) {
     for (auto [name, part] : llvm::zip_equal(product.getNames(), list.asArrayRef()))
       parts[name] = part;
   }
-  auto [flops, functions] = arithmeticOf(region);
-  info.flops = static_cast<int64_t>(flops);
-  info.functions = functions;
+  info.flops = static_cast<int64_t>(flopsOf(region));
   info.bytes = cleave::bytesOf(region);
   mergeDims(region, epilogue ? &parts : nullptr);
   collectAccumulators();
@@ -367,17 +381,21 @@ bool Generator::generate(StringRef symbol, KernelInfo &info) {
   }
   for (size_t i = 0; i < yield.getNumOperands(); ++i)
     buffers.push_back(loadSlot(bufferArray, pointer, static_cast<int64_t>(buffers.size())));
+  auto finished = [&](bool made) {
+    info.functions = functions;
+    return made && !failed;
+  };
   if (epilogue)
-    return generateEpilogue(parts, info) && !failed;
+    return finished(generateEpilogue(parts, info));
   for (Value v : yield.getOperands())
     if (auto scatter = v.getDefiningOp<ScatterAddOp>()) {
       if (yield.getNumOperands() != 1) {
         error(scatter, "a scatter_add must be the only result of its group", {});
         return false;
       }
-      return generateScatter(scatter, info) && !failed;
+      return finished(generateScatter(scatter, info));
     }
-  return generateRows(info) && !failed;
+  return finished(generateRows(info));
 }
 
 bool Generator::generateRows(KernelInfo &info) {
@@ -493,6 +511,7 @@ bool Generator::generateRows(KernelInfo &info) {
   });
 
   Loop outer = openLoop(root, function.getArgument(0), function.getArgument(1), 1);
+  outer.body->times = static_cast<double>(info.extent);
   Scope *row = outer.body;
   Value rest = outer.op.getInductionVar();
   auto digit = [&](int64_t size) -> Value {
@@ -618,6 +637,8 @@ void Generator::storeColumns(Scope *scope, Value low, Value high, Coordinates &c
     whole = arith::SubIOp::create(at, loc, high, rest);
   }
   Loop loop = openLoop(scope, low, whole, lanes);
+  // The tiles together.
+  loop.body->times = static_cast<double>(tensorOf(region.getArgument(0)).getNumElements() / lanes);
   Index index{loop.op.getInductionVar(), lanes > 1, {}, loop.body};
   body(loop.body, index, {});
   coordinates.push_back({laneDim, index});
@@ -762,6 +783,7 @@ bool Generator::generateScatter(ScatterAddOp scatter, KernelInfo &info) {
   info.grain = 1;
 
   Loop outer = openLoop(root, function.getArgument(0), function.getArgument(1), 1);
+  outer.body->times = static_cast<double>(info.extent);
   Scope *scope = outer.body;
   OpBuilder *at = &in(scope);
   Value low = arith::MulIOp::create(*at, loc, outer.op.getInductionVar(), constant(blockRows));

@@ -60,6 +60,7 @@ private:
     /// The loop that is being filled inside of this scope: code goes before it.
     mlir::Operation *open = nullptr;
     int depth = 0;
+    double times = 1; ///< how often it runs in all iterations of the kernel, about
     std::map<std::vector<uintptr_t>, mlir::Value> memo;
   };
   struct Index {
@@ -122,8 +123,10 @@ private:
   bool generateScatter(ScatterAddOp scatter, KernelInfo &info);
   bool generateEpilogue(const DimParts &parts, KernelInfo &info);
   double workOf(mlir::Region &region) const;
-  /// Flops and functions, as Step counts them.
-  static std::pair<double, FunctionCounts> arithmeticOf(mlir::Region &body);
+  /// As Step counts.
+  static double flopsOf(mlir::Region &body);
+  /// Counts what the code in this scope evaluates, again for each use in another loop.
+  void countFunction(mlir::Operation *op, mlir::Value result, const Scope *scope);
   static std::optional<ScalarFunction> functionOf(mlir::Operation *op);
   static bool isExpensive(mlir::Operation *op) { return functionOf(op).has_value(); }
 
@@ -222,6 +225,7 @@ private:
 
   YieldOp yield;
   std::deque<Scope> scopes;
+  FunctionCounts functions = {};
   Scope *root = nullptr;
   mlir::func::FuncOp function;
   llvm::SmallVector<mlir::Value> buffers;           ///< inputs, then results

@@ -260,10 +260,14 @@ Value Generator::evalOp(Operation *op, const Coordinates &coordinates, Mask mask
         IntegerAttr::get(registerType(element),
                          cast<IntegerAttr>(constantOp.getValue()).getValue()));
   }
+  auto counted = [&](Value result) {
+    countFunction(op, result, scope);
+    return result;
+  };
   if (auto iota = dyn_cast<IotaOp>(op))
     return evalIota(iota, coordinates, scope);
   if (auto random = dyn_cast<RandomOp>(op))
-    return evalRandom(random, coordinates, scope);
+    return counted(evalRandom(random, coordinates, scope));
   if (isa<BroadcastOp, BarrierOp, StopGradientOp, PinOp>(op))
     return eval(op->getOperand(0), coordinates, mask);
   if (isa<RenameOp>(op)) {
@@ -313,7 +317,7 @@ Value Generator::evalOp(Operation *op, const Coordinates &coordinates, Mask mask
       operands.push_back(eval(v, coordinates, mask));
     if (failed)
       return error(op, "", element);
-    return evalArithmetic(op, operands, scope);
+    return counted(evalArithmetic(op, operands, scope));
   }
   return error(op, "this op cannot be part of a group", element);
 }

@@ -9,10 +9,10 @@
 
 namespace cleave {
 
-/// What an element costs many arithmetic ops for. Exp: also log, sigmoid, sin, cos and pow; Random:
-/// a number of Philox.
-enum class ScalarFunction : uint8_t { Exp, Tanh, Erf, Random };
-inline constexpr std::array scalarFunctionNames = {"exp", "tanh", "erf", "random"};
+/// What an element costs many arithmetic ops for. Exp: also log and sigmoid; Sin: also cos; Pow:
+/// also all functions of f64, which the library evaluates one by one; Random: a number of Philox.
+enum class ScalarFunction : uint8_t { Exp, Tanh, Erf, Sin, Pow, Random };
+inline constexpr std::array scalarFunctionNames = {"exp", "tanh", "erf", "sin", "pow", "random"};
 /// How many of each.
 using FunctionCounts = std::array<int64_t, scalarFunctionNames.size()>;
 

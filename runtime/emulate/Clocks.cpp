@@ -4,6 +4,8 @@
 //===----------------------------------------------------------------------===//
 #include "runtime/emulate/Clocks.h"
 
+#include "runtime/emulate/Reuse.h"
+
 #include <algorithm>
 
 namespace cleave {
@@ -57,28 +59,37 @@ ClockedRun wind(const Program &program, Network &network, const ComputeTimes &ti
   return run;
 }
 
-/// Of a step that computes or copies.
-static double secondsOf(const Step &step, const Rates &rates) {
+/// Of a step that computes or copies. What it touches lies as far away as its reuse distance says:
+/// a product and an attention were measured with operands at hand, and take so much longer.
+static double secondsOf(const Step &step, const std::vector<Touched> &touched, const Rates &rates) {
+  double moving = 0, atHand = rates.moved(double(step.bytes), double(step.bytes));
+  for (const Touched &t : touched)
+    moving += rates.moved(t.bytes, t.distance);
+  double farther = std::max(0.0, moving - atHand);
   PassShape pass{double(step.bytes), double(step.flops), step.functions};
   for (int64_t count : step.functions)
     pass.flops -= 10 * double(count);
   if (step.attention.heads)
-    return rates.attentionOf(step.attention);
+    return rates.attentionOf(step.attention) + farther + // dropout
+           rates.pass({0, 0, step.functions}) - rates.launch;
   const auto *gemm = std::get_if<GemmStep>(&step.action);
   if (!gemm)
-    return rates.pass(pass);
+    return std::max(rates.pass(pass, 0), rates.launch + moving);
   ProductShape product{gemm->batch,           gemm->m,      gemm->n,     gemm->k,
                        byteSize(gemm->dtype), gemm->transA, gemm->transB};
   // What its epilogue does besides, without a launch of its own.
   pass.bytes = std::max(0.0, pass.bytes - product.bytes());
   pass.flops = std::max(0.0, pass.flops - product.flops());
-  return rates.product(product) + rates.pass(pass) - rates.launch;
+  return rates.product(product) + rates.pass(pass) - rates.launch + farther;
 }
 
 ComputeTimes predictCompute(const Program &program, const Cluster &cluster, int64_t ranks,
                             int threads) {
   Rates rates = cluster.ratesFor(threads, ranks);
   std::vector<double> one;
+  std::vector<std::vector<Touched>> touched;
+  if (!cluster.rates.empty())
+    touched = reuseDistances(program);
   for (const Step &step : program.steps)
     if (std::holds_alternative<CollectiveStep>(step.action) ||
         std::holds_alternative<AwaitStep>(step.action))
@@ -87,7 +98,7 @@ ComputeTimes predictCompute(const Program &program, const Cluster &cluster, int6
       one.push_back(
           std::max(double(step.flops) / rates.flops, double(step.bytes) / rates.memoryBandwidth));
     else
-      one.push_back(secondsOf(step, rates));
+      one.push_back(secondsOf(step, touched[one.size()], rates));
   return ComputeTimes(static_cast<size_t>(ranks), one);
 }
 

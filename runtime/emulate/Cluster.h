@@ -25,7 +25,8 @@
 //                                     gflops[length][depth], as AttentionShape counts (core/Work.h)
 //       "memory": {"kb": [100, 100000], "gb_per_s": [60, 12]}   passes over so much, again and
 //       again "pass_gflops": 20             arithmetic in passes over memory, without functions
-//       "pass_gfunctions": {"exp": 2, "tanh": 1, "erf": 0.7, "random": 0.5}
+//       "pass_gfunctions": {"exp": 2, "tanh": 1, "erf": 0.7, "sin": 0.8, "pow": 0.1,
+//                        "random": 0.5}
 //                                     functions in passes over memory (ScalarFunction in
 //                                     core/Work.h)
 // Sizes increase. Rates.h says what is taken between and beyond them.

@@ -78,16 +78,18 @@ double Rates::attentionOf(const AttentionShape &s) const {
   return launch + s.flops() / flops;
 }
 
-double Rates::pass(const PassShape &s, double workingSet) const {
+double Rates::moved(double bytes, double distance) const {
+  if (memory.empty())
+    return bytes / memoryBandwidth;
+  double at = std::clamp(distance, memory.dims()[0].front(), memory.dims()[0].back());
+  return bytes / at * memory.at({at, 0, 0});
+}
+
+double Rates::pass(const PassShape &s, double distance) const {
   double arithmetic = passFlops > 0 ? s.flops / passFlops : s.flops / flops;
   for (size_t f = 0; f < passFunctions.size(); ++f)
     arithmetic += double(s.functions[f]) / (passFunctions[f] > 0 ? passFunctions[f] : flops / 10);
-  double moved = s.bytes / memoryBandwidth;
-  if (!memory.empty() && s.bytes > 0) {
-    double set = std::max({workingSet, s.bytes, memory.dims()[0].front()});
-    moved = s.bytes / set * memory.at({set, 0, 0});
-  }
-  return launch + std::max(arithmetic, moved);
+  return launch + std::max(arithmetic, moved(s.bytes, std::max(distance, s.bytes)));
 }
 
 } // namespace cleave

@@ -69,9 +69,11 @@ struct Rates {
   /// In seconds; none is negative, and none falls as a size grows.
   double product(const ProductShape &shape) const;
   double attentionOf(const AttentionShape &shape) const;
-  /// `workingSet`: the bytes among which those of the pass were last touched, which says in which
-  /// cache they lie; 0: its own.
-  double pass(const PassShape &shape, double workingSet = 0) const;
+  /// Products and attention whose operands were touched just before; of passes, `distance` bytes of
+  /// others have been touched in between, or only the pass's own.
+  double pass(const PassShape &shape, double distance = 0) const;
+  /// Reading or writing bytes that were last touched `distance` bytes ago.
+  double moved(double bytes, double distance) const;
 };
 
 } // namespace cleave

@@ -44,7 +44,7 @@ static Json linkOf(const Json &collectives) {
   auto rounded = [](double x) { return std::strtod(fmt::format("{:.4g}", x).c_str(), nullptr); };
   return {{"name", "shared memory"},
           {"latency_us", rounded(small / 2)},
-          {"bandwidth_gb_per_s", rounded(kilobytes / std::max(1e-3, large - small) * 1e-3)}};
+          {"bandwidth_gb_per_s", rounded(kilobytes / std::max(1e-3, large - small))}};
 }
 
 static Status runCalibrate(const CommonOptions &o, bool quick) {

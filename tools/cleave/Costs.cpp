@@ -37,6 +37,15 @@ static std::vector<double> averaged(const ComputeTimes &times) {
   return all;
 }
 
+/// After some runs.
+static void countInto(Costs &costs, const Session &session, int64_t runs) {
+  int64_t bytes = 0;
+  for (const CollectiveStats::Kind &kind : session.collectives(0).kinds)
+    bytes += kind.ringBytes;
+  costs.countedRingBytes = bytes / runs;
+  costs.arenaBytes = session.memory().arena;
+}
+
 static Status runSteps(Session &session, const Program &program, const CommonOptions &o,
                        int64_t steps, Progress &progress, const std::function<void(double)> &each) {
   if (auto status = session.initialise(o.seed); !status)
@@ -50,15 +59,15 @@ static Status runSteps(Session &session, const Program &program, const CommonOpt
     if (step)
       each(run->seconds);
     else
-      session.resetProfile();
+      session.resetProfile(), session.resetCollectives();
   }
   progress.clear();
   return {};
 }
 
 /// The median time of each step of each rank.
-static Result<ComputeTimes> emulate(const Built &built, size_t number, const CommonOptions &o,
-                                    int64_t steps, Progress &progress) {
+static Result<ComputeTimes> emulate(Costs &costs, const Built &built, size_t number,
+                                    const CommonOptions &o, int64_t steps, Progress &progress) {
   auto session = openSession(built, o);
   if (!session)
     return session.error();
@@ -67,6 +76,7 @@ static Result<ComputeTimes> emulate(const Built &built, size_t number, const Com
                          [&](double) { runs.push_back((*session)->computeTimes()); });
   if (!status)
     return status.error();
+  countInto(costs, **session, steps);
   ComputeTimes times = runs.front();
   std::vector<double> values(runs.size());
   for (size_t rank = 0; rank < times.size(); ++rank)
@@ -78,8 +88,8 @@ static Result<ComputeTimes> emulate(const Built &built, size_t number, const Com
   return times;
 }
 
-static Result<RunTimes> measure(const Built &built, size_t number, const CommonOptions &o,
-                                int64_t steps, Progress &progress) {
+static Result<RunTimes> measure(Costs &costs, const Built &built, size_t number,
+                                const CommonOptions &o, int64_t steps, Progress &progress) {
   CommonOptions here = o;
   here.emulate.clear();
   auto session = openSession(built, here, /*profile=*/true, /*timeline=*/true);
@@ -91,6 +101,7 @@ static Result<RunTimes> measure(const Built &built, size_t number, const CommonO
                          [&](double time) { seconds.push_back(time); });
   if (!status)
     return status.error();
+  countInto(costs, **session, steps);
   RunTimes times{medianOf(seconds), std::vector<SiteTime>(program.collectiveSites.size()),
                  std::vector<double>(program.steps.size())};
   double share = 1 / (double(seconds.size()) * (*session)->ranks());
@@ -139,11 +150,13 @@ Result<Costs> costsOf(const Built &built, size_t number, const CommonOptions &o,
               {},
               {},
               {},
+              {},
+              {},
               {}};
   costs.clocks = wind(program, costs.network, costs.times);
   costs.predicted = {costs.clocks.seconds, siteTimes(program, costs.clocks), averaged(costs.times)};
   if (emulates) {
-    auto times = emulate(built, number, o, wanted.steps, progress);
+    auto times = emulate(costs, built, number, o, wanted.steps, progress);
     if (!times)
       return times.error();
     costs.times = std::move(*times);
@@ -152,7 +165,7 @@ Result<Costs> costsOf(const Built &built, size_t number, const CommonOptions &o,
                       averaged(costs.times)};
   }
   if (wanted.measure) {
-    auto times = measure(built, number, o, wanted.steps, progress);
+    auto times = measure(costs, built, number, o, wanted.steps, progress);
     if (!times)
       return times.error();
     costs.measured = std::move(*times);
@@ -417,6 +430,11 @@ Json costsJson(const Program &program, const Costs &costs) {
     totals(*costs.emulated, "emulated");
   if (costs.measured)
     totals(*costs.measured, "measured");
+  if (costs.countedRingBytes) {
+    json["counted_ring_bytes"] = *costs.countedRingBytes;
+    json["arena_bytes"] = *costs.arenaBytes;
+    json["planned_arena_bytes"] = program.arenaBytes;
+  }
   json["compute"] = Json::array();
   for (const ComputeRow &row : computeRows(program, costs, false)) {
     Json kernel = {{"name", row.name},

@@ -39,6 +39,8 @@ struct Costs {
   ClockedRun clocks;  ///< with these times
   RunTimes predicted; ///< with the roofline of the profile
   std::optional<RunTimes> emulated, measured;
+  /// With a run: what a rank's communicator counted in it, and its arena.
+  std::optional<int64_t> countedRingBytes, arenaBytes;
 
   /// "emulated on ethernet" or "predicted on threads".
   std::string where() const;

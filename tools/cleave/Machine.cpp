@@ -16,6 +16,7 @@
 #include <chrono>
 #include <ctime>
 #include <fmt/format.h>
+#include <random>
 #include <thread>
 
 namespace cleave::tool {
@@ -92,34 +93,24 @@ Json rounded(double x) { return Json(std::strtod(fmt::format("{:.4g}", x).c_str(
 // Products
 //===----------------------------------------------------------------------===//
 
-/// Operands that lie in another place each time, as a step's do, which touches others in between.
 class ProductRuns {
 public:
-  ProductRuns(const Setting &setting, int64_t floats)
-      : setting(setting), pool(static_cast<size_t>(floats), 1.0F),
+  ProductRuns(const Setting &setting, int64_t largest)
+      : setting(setting), a(static_cast<size_t>(largest), 1.0F), b(a), c(a),
         team(setting.threads, setting.threads > 1) {}
 
   /// So many at a time that the clock does not count.
   std::vector<double> run(const GemmStep &step, int64_t times) {
+    auto bytes = [](std::vector<float> &x) { return reinterpret_cast<char *>(x.data()); };
     double begin = now(setting);
     for (int64_t i = 0; i < times; ++i)
-      cpuGemm(step, next(step.m * step.k), next(step.k * step.n), next(step.m * step.n), {}, team);
+      cpuGemm(step, bytes(a), bytes(b), bytes(c), {}, team);
     return {(now(setting) - begin) / double(times)};
   }
 
 private:
-  char *next(int64_t floats) {
-    auto size = static_cast<size_t>((floats + 15) / 16 * 16);
-    if (at + size > pool.size())
-      at = 0;
-    char *place = reinterpret_cast<char *>(pool.data() + at);
-    at += size;
-    return place;
-  }
-
   Setting setting;
-  std::vector<float> pool;
-  size_t at = 0;
+  std::vector<float> a, b, c;
   ThreadTeam team;
 };
 
@@ -139,11 +130,10 @@ Json Machine::products(const Setting &setting) {
   std::vector<int64_t> rows = {1, 8, 16, 64, 256, 1024}, across = {16, 64, 192, 768, 3072};
   if (quick)
     rows = {1, 16, 256}, across = {16, 192};
-  // At least twice the largest operands, and more than the caches hold.
-  constexpr int64_t poolFloats = int64_t{24} << 20;
+  int64_t largest = std::max(rows.back(), across.back()) * across.back();
   std::vector<std::unique_ptr<ProductRuns>> runs;
   for (int i = 0; i < setting.ranks; ++i)
-    runs.push_back(std::make_unique<ProductRuns>(setting, poolFloats));
+    runs.push_back(std::make_unique<ProductRuns>(setting, largest));
   Json list = Json::array();
   for (const char *form : {"NN", "NT", "TN"}) {
     Json table = Json::array();
@@ -286,7 +276,7 @@ std::string functionText(const std::string &dims, const std::string &params,
 } // namespace
 
 Result<Json> Machine::attention(const Setting &setting) {
-  std::vector<int64_t> lengths = {16, 64, 256, 1024}, depths = {16, 64, 128};
+  std::vector<int64_t> lengths = {16, 64, 128, 256, 1024}, depths = {16, 32, 64, 128};
   if (quick)
     lengths = {16, 128}, depths = {32};
   // [gradient][causal][length][depth]
@@ -367,13 +357,26 @@ Status Machine::passes(const Setting &setting, Json &rates) {
   Json kilobytes = Json::array(), gigabytes = Json::array();
   for (int64_t size : sizes) {
     progress.say(fmt::format("passes over {} kB", size));
-    auto sum = longest(Entry::Function, size, 1024 / 12, "", "x + y");
-    if (!sum)
-      return sum.error();
-    auto [step, seconds] = *sum;
-    kilobytes.push_back(rounded(double(step.bytes) * 1e-3));
-    gigabytes.push_back(
-        rounded(double(step.bytes) / std::max(seconds - launch, seconds / 10) * 1e-9));
+    // AdamW: of each element four numbers, of which three are written in place.
+    auto program = SmallProgram::compile(
+        setting, Entry::TrainStep,
+        functionText(fmt::format("rows = {}, width = 64", size * 1024 / (4 * 4 * 64)),
+                     "  param a: [rows, width] = normal(1)\n", "x: [rows, width]", "f32",
+                     "sum(a * x)"));
+    if (!program)
+      return program.error();
+    auto all = (*program)->seconds(patience);
+    if (!all)
+      return all.error();
+    const std::vector<Step> &steps = (*program)->steps();
+    size_t update = 0;
+    for (size_t i = 0; i < steps.size(); ++i)
+      if (steps[i].kind == StepKind::Optimizer &&
+          (steps[update].kind != StepKind::Optimizer || steps[i].bytes > steps[update].bytes))
+        update = i;
+    double seconds = std::max((*all)[update] - launch, (*all)[update] / 10);
+    kilobytes.push_back(rounded(double(size) * 1.024));
+    gigabytes.push_back(rounded(double(steps[update].bytes) / seconds * 1e-9));
   }
   rates["launch_us"] = rounded(launch * 1e6);
   rates["memory"] = {{"kb", kilobytes}, {"gb_per_s", gigabytes}};
@@ -384,7 +387,7 @@ Status Machine::passes(const Setting &setting, Json &rates) {
     return norm.error();
   rates["pass_gflops"] = rounded(double(norm->first.flops) / norm->second * 1e-9);
   constexpr std::array<const char *, scalarFunctionNames.size()> functions = {
-      "exp(x)", "tanh(x)", "erf(x)", "dropout(x, 0.1)"};
+      "exp(x)", "tanh(x)", "erf(x)", "sin(x)", "pow(3.0, x)", "dropout(x, 0.1)"};
   for (size_t f = 0; f < functions.size(); ++f) {
     auto made = longest(Entry::Function, 128, 256, "", functions[f]);
     if (!made)
@@ -432,35 +435,46 @@ Result<Json> Machine::collectives(int ranks) {
         step.inDim = 1, step.outDim = ranks, step.inDim2 = whole / ranks * ranks,
         step.outDim2 = part;
       auto runs = static_cast<size_t>(quick ? 5 : std::clamp<int64_t>(40'000'000 / bytes, 9, 400));
-      std::vector<double> times;
+      // Ranks come at different times, as from different work: from the last arrival to the last
+      // end.
+      struct Called {
+        std::vector<double> begins, ends;
+        Status status;
+      };
+      std::vector<Called> ofRank(static_cast<size_t>(ranks));
       std::vector<std::thread> threads;
-      std::vector<Status> ends(static_cast<size_t>(ranks));
       for (int rank = 0; rank < ranks; ++rank)
         threads.emplace_back([&, rank] {
+          Called &called = ofRank[static_cast<size_t>(rank)];
           Communicator &comm = world.rank(rank);
-          std::vector<float> in(static_cast<size_t>(inElements(step)), 1.0F);
-          std::vector<float> out(static_cast<size_t>(outElements(step)), 0.0F);
-          for (size_t i = 0; i < runs; ++i) {
-            for (float &x : in) // as a rank that has just computed it
-              x = float(i);
-            if (ends[size_t(rank)] = comm.barrier("calibrate"); !ends[size_t(rank)])
-              return;
-            auto begin = std::chrono::steady_clock::now();
-            ends[size_t(rank)] =
-                comm.run(step, reinterpret_cast<const char *>(in.data()),
-                         reinterpret_cast<char *>(out.data()), "calibrate", nullptr);
-            if (!ends[size_t(rank)])
-              return;
-            if (rank == 0)
-              times.push_back(
-                  std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+          std::vector<float> in(static_cast<size_t>(inElements(step)), 1.0F),
+              out(static_cast<size_t>(outElements(step)), 0.0F);
+          std::minstd_rand random(static_cast<unsigned>(rank) + 1);
+          for (size_t i = 0; i < runs && called.status; ++i) {
+            double until = now({2, ranks}) + 1e-6 * double(50 + random() % 100);
+            do
+              std::fill(in.begin(), in.end(), float(i));
+            while (now({2, ranks}) < until);
+            called.begins.push_back(now({2, ranks}));
+            called.status = comm.run(step, reinterpret_cast<const char *>(in.data()),
+                                     reinterpret_cast<char *>(out.data()), "calibrate", nullptr);
+            called.ends.push_back(now({2, ranks}));
           }
         });
       for (std::thread &thread : threads)
         thread.join();
-      for (const Status &end : ends)
-        if (!end)
-          return end.error();
+      std::vector<double> times(runs, 0);
+      for (const Called &called : ofRank)
+        if (!called.status)
+          return called.status.error();
+      for (size_t i = 0; i < runs; ++i) {
+        double begin = 0, end = 0;
+        for (const Called &called : ofRank) {
+          begin = std::max(begin, called.begins[i]);
+          end = std::max(end, called.ends[i]);
+        }
+        times[i] = end - begin;
+      }
       auto quartile = times.begin() + std::ssize(times) / 4;
       std::nth_element(times.begin(), quartile, times.end());
       kilobytes.push_back(rounded(double(payloadBytes(step)) * 1e-3));

@@ -22,7 +22,7 @@ def numbers(value):
 for r in rates:
     assert {p["form"] for p in r["products"]} == {"NN", "NT", "TN"}
     assert {(a["pass"], a["causal"]) for a in r["attention"]} == {(p, c) for p in ("forward", "backward") for c in (0, 1)}
-    assert set(r["pass_gfunctions"]) == {"exp", "tanh", "erf", "random"}
+    assert set(r["pass_gfunctions"]) == {"exp", "tanh", "erf", "sin", "pow", "random"}
     assert r["launch_us"] < 1000
 for x in numbers(profile):
     assert x > 0 and float(f"{x:.4g}") == x, x

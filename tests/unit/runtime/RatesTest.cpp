@@ -140,10 +140,10 @@ TEST(Rates, NothingTakesNothing) {
 TEST(Rates, PassesAreTheLongerOfBytesAndArithmetic) {
   Rates r = ratesOf(measured);
   EXPECT_NEAR(r.pass({1e4, 2e6, {}}), 2e-6 + 2e6 / 20e9, 1e-12);
-  EXPECT_NEAR(r.pass({1e4, 2e6, {1000, 0, 1000, 0}}), 2e-6 + 1e-4 + 1000 / 2e9 + 1000 / 0.5e9,
+  EXPECT_NEAR(r.pass({1e4, 2e6, {1000, 0, 1000, 0, 0, 0}}), 2e-6 + 1e-4 + 1000 / 2e9 + 1000 / 0.5e9,
               1e-12);
   // No rate for tanh: ten flops at the peak.
-  EXPECT_NEAR(r.pass({0, 0, {0, 1000, 0, 0}}), 2e-6 + 1000 * 10 / 100e9, 1e-12);
+  EXPECT_NEAR(r.pass({0, 0, {0, 1000, 0, 0, 0, 0}}), 2e-6 + 1000 * 10 / 100e9, 1e-12);
   // Operands that lie further away than the pass is long.
   EXPECT_NEAR(r.pass({1e4, 0, {}}, 1e8), 2e-6 + 1e4 / 10e9, 1e-12);
 }
@@ -157,7 +157,7 @@ TEST(Rates, APlainProfileIsARoofline) {
   AttentionShape a{2, 64, 64, 32, false, true};
   EXPECT_DOUBLE_EQ(r.attentionOf(a), a.flops() / 100e9);
   EXPECT_DOUBLE_EQ(r.pass({1e6, 1e6, {}}), 1e-4);
-  EXPECT_DOUBLE_EQ(r.pass({0, 1e6, {1000, 0, 0, 1000}}), 1e-5 + 20000 / 100e9);
+  EXPECT_DOUBLE_EQ(r.pass({0, 1e6, {1000, 0, 0, 0, 0, 1000}}), 1e-5 + 20000 / 100e9);
 }
 
 TEST(Rates, TheNearestThreadsThenRanks) {
@@ -202,7 +202,7 @@ TEST(Rates, StepsOfAProgram) {
   Step fused{gemm, StepKind::Gemm};
   fused.bytes = int64_t(product(64, 32, 256).bytes()) + 10'000;
   fused.flops = 2 * 64 * 32 * 256 + 1000 + 10 * 2048;
-  fused.functions = {2048, 0, 0, 0};
+  fused.functions = {2048, 0, 0, 0, 0, 0};
   Step attention{KernelStep(), StepKind::Attention};
   attention.attention = {6, 40, 40, 16, true, false};
   Step pass{KernelStep(), StepKind::Elementwise};
