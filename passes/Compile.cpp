@@ -566,8 +566,8 @@ Result<double> scheduledSeconds(const CompileResult &result, const CompileOption
 } // namespace
 
 /// The search's prices know nothing of overlap, nor of what merging collectives saves. So it is run
-/// with gradients' sums priced in full and not at all, with and without splitting updates, and the
-/// schedules that follow are compared.
+/// with several parts of gradients' sums taken to be hidden, with and without splitting updates,
+/// and the schedules that follow are compared.
 Result<CompileResult> cleave::compile(const CheckedProgram &program,
                                       const CompileOptions &options) {
   const checked::Plan *plan = options.plan == "none" ? nullptr : program.plan(options.plan);
@@ -577,7 +577,8 @@ Result<CompileResult> cleave::compile(const CheckedProgram &program,
   if (plan->hidden)
     candidates = {{0, *plan->hidden, true}};
   else
-    candidates = {{0, 100, true}, {0, 0, true}, {0, 100, false}, {0, 0, false}};
+    candidates = {{0, 100, true}, {0, 75, true},   {0, 50, true}, {0, 25, true},
+                  {0, 0, true},   {0, 100, false}, {0, 50, false}};
   CompileOptions dry = options;
   dry.emit = EmitStage::None;
   dry.machineCode = false;
