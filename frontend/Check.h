@@ -22,6 +22,8 @@ struct CheckOptions {
   /// The plan that `mesh` speaks of; its axes must all have sizes. Empty: none.
   std::string plan;
   std::vector<std::pair<std::string, int64_t>> mesh;
+  /// Not 0: `mesh` is one of so many ranks, for a plan without axes of its own.
+  int64_t ranks = 0;
   /// More texts whose plans (only) are read too: `--plan FILE:NAME`.
   std::vector<SourceFile> planFiles;
 };

@@ -264,7 +264,11 @@ private:
   void planOverlap(const std::vector<ast::PlanOverlap> &overlaps, Plan &plan);
   void planZero(const std::vector<ast::PlanZero> &zeros, Plan &plan, std::set<std::string> &used);
   bool anyTensorHas(const PlanDim &dim) const;
+  bool axisIsNew(const ast::Name &axis, const std::vector<std::string> &axes);
+  void partsFit(const Plan &plan);
   bool knownAxis(const ast::Name &axis, const Plan &plan, std::set<std::string> &used);
+
+  //===--- SemaWeights.cpp -------------------------------------------------===//
   void weights(const ast::Weights &weights);
   bool weightEntry(const ast::Weight &entry, WeightEntry &out);
   bool weightSource(const ast::Expr &e, WeightEntry &out);

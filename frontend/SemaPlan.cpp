@@ -1,4 +1,4 @@
-//===- SemaPlan.cpp - plans and weights -*- C++ -*-===//
+//===- SemaPlan.cpp - plans -*- C++ -*-===//
 // Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //===----------------------------------------------------------------------===//
@@ -7,10 +7,6 @@
 #include <algorithm>
 
 namespace cleave::sema {
-
-//===----------------------------------------------------------------------===//
-// Plans
-//===----------------------------------------------------------------------===//
 
 void Checker::plans(const std::vector<ast::Plan> &plans, const std::vector<std::string> &models,
                     const std::vector<ast::Plan> &extra) {
@@ -46,14 +42,88 @@ void Checker::plans(const std::vector<ast::Plan> &plans, const std::vector<std::
   }
 }
 
+namespace {
+
+/// An axis, or a part of it: `tp:(2)4` is the digit of 4 ranks behind a major part of 2.
+struct AxisPart {
+  std::string axis;
+  int64_t pre = 1, size = 0; ///< 0: the whole axis
+
+  explicit AxisPart(const std::string &text) : axis(text.substr(0, text.find(':'))) {
+    if (axis.size() == text.size())
+      return;
+    pre = std::atoll(text.c_str() + axis.size() + 2);
+    size = std::atoll(text.c_str() + text.find(')') + 1);
+  }
+  /// Whether both speak of some of the same digits of one axis.
+  bool overlaps(const AxisPart &other) const {
+    if (axis != other.axis || !size || !other.size)
+      return axis == other.axis;
+    return pre < other.pre * other.size && other.pre < pre * size;
+  }
+};
+
+/// The first of `axes` that overlaps with `axis`.
+const std::string *overlapping(const std::string &axis, const std::vector<std::string> &axes) {
+  for (const std::string &other : axes)
+    if (AxisPart(axis).overlaps(AxisPart(other)))
+      return &other;
+  return nullptr;
+}
+
+} // namespace
+
+/// An error where the list has the axis, or some of its ranks, already.
+bool Checker::axisIsNew(const ast::Name &axis, const std::vector<std::string> &axes) {
+  const std::string *other = overlapping(axis.text, axes);
+  if (!other)
+    return true;
+  if (*other == axis.text)
+    diagnostics.error(axis.range, "the axis " + quoted(axis.text) + " stands twice");
+  else
+    diagnostics.error(axis.range,
+                      quoted(axis.text) + " and " + quoted(*other) + " have ranks in common",
+                      "parts that make up an axis of 8: `tp:(1)2, tp:(2)4`");
+  return false;
+}
+
+/// Known once the mesh has sizes: whether the parts of axes are such.
+void Checker::partsFit(const Plan &plan) {
+  auto fits = [&](const std::string &text, SourceRange range) {
+    AxisPart part(text);
+    if (!part.size)
+      return;
+    for (const MeshAxisDecl &axis : plan.axes)
+      if (axis.name == part.axis && axis.size && *axis.size % (part.pre * part.size) != 0)
+        diagnostics.error(range,
+                          quoted(text) + ": the axis " + quoted(axis.name) + " has " +
+                              std::to_string(*axis.size) + " ranks, which are not in groups of " +
+                              std::to_string(part.pre) + " and " + std::to_string(part.size),
+                          std::to_string(part.pre) + " * " + std::to_string(part.size) +
+                              " must divide " + std::to_string(*axis.size));
+  };
+  for (const ShardRule &rule : plan.rules)
+    for (const std::string &axis : rule.alternatives.front().axes)
+      fits(axis, rule.range);
+  for (const Pin &pin : plan.pins)
+    for (const std::string &axis : pin.axes)
+      fits(axis, pin.range);
+}
+
 bool Checker::knownAxis(const ast::Name &axis, const Plan &plan, std::set<std::string> &used) {
   std::vector<std::string> known;
   for (const MeshAxisDecl &a : plan.axes)
     known.push_back(a.name);
-  std::string whole = axis.text.substr(0, axis.text.find(':')); // of a part `tp:(2)4`
+  AxisPart part(axis.text);
+  const std::string &whole = part.axis;
   if (std::find(known.begin(), known.end(), whole) != known.end()) {
     used.insert(whole);
-    return true;
+    if (whole.size() == axis.text.size() ||
+        (part.pre >= 1 && part.size >= 2 && part.pre <= 65536 && part.size <= 65536))
+      return true;
+    diagnostics.error(axis.range, quoted(axis.text) + " is no part of an axis",
+                      "as in `tp:(2)4`: groups of at least 1 and 2 ranks");
+    return false;
   }
   std::string hint = meantHint(whole, known);
   if (hint.empty())
@@ -75,11 +145,7 @@ std::optional<ShardRule> Checker::shardRule(const ast::PlanRule &rule, const Pla
     if (!alternative.axes.empty()) {
       axes.clear();
       for (const ast::Name &axis : alternative.axes) {
-        ok &= knownAxis(axis, plan, used);
-        if (std::find(axes.begin(), axes.end(), axis.text) != axes.end()) {
-          diagnostics.error(axis.range, "the axis " + quoted(axis.text) + " stands twice");
-          ok = false;
-        }
+        ok &= knownAxis(axis, plan, used) && axisIsNew(axis, axes);
         axes.push_back(axis.text);
       }
     }
@@ -365,6 +431,12 @@ void Checker::automatic(const ast::Plan &p, Plan &out) {
       continue;
     }
     knownPath(never.path, never.pathRange);
+    for (const Never &other : out.nevers)
+      if (other.kind == never.kind.text && other.path == never.path)
+        diagnostics
+            .error(never.range, "`never " + printable(never.kind.text) + " " +
+                                    printable(never.path) + "` stands twice")
+            .notes.push_back({other.range, "the first is here"});
     out.nevers.push_back({never.kind.text, never.path, never.range});
   }
   for (const ast::PlanPin &pin : p.pins)
@@ -419,8 +491,7 @@ bool Checker::searchPin(const ast::PlanPin &entry, const Plan &plan, std::set<st
   auto axesOf = [&](const std::vector<ast::Name> &axes) {
     for (const ast::Name &axis : axes)
       if (knownAxis(axis, plan, used)) {
-        if (std::find(pin.axes.begin(), pin.axes.end(), axis.text) != pin.axes.end())
-          diagnostics.error(axis.range, "the axis " + quoted(axis.text) + " stands twice");
+        axisIsNew(axis, pin.axes);
         pin.axes.push_back(axis.text);
       }
     if (axes.empty() && !entry.zero)
@@ -453,6 +524,14 @@ bool Checker::searchPin(const ast::PlanPin &entry, const Plan &plan, std::set<st
             .notes.push_back({other.range, "the first is here"});
     pin.zeroLevel = static_cast<int>(entry.level);
     axesOf(entry.rule.alternatives[0].axes);
+    for (const Pin &other : plan.pins)
+      if (other.path == pin.path && !other.zeroLevel && !other.replicate)
+        for (const std::string &axis : pin.axes)
+          if (overlapping(axis, other.axes))
+            diagnostics
+                .error(entry.range, quoted(pin.path) + " is split by " + quoted(axis) +
+                                        " already, and ZeRO goes over axes that do not split it")
+                .notes.push_back({other.range, "here"});
   } else if (entry.rule.replicate) {
     axesOf(entry.rule.alternatives[0].axes);
   } else if (auto rule = shardRule(entry.rule, plan, used)) {
@@ -469,9 +548,10 @@ bool Checker::searchPin(const ast::PlanPin &entry, const Plan &plan, std::set<st
   }
   if (!entry.zero)
     for (const Pin &other : plan.pins)
-      if (other.path.empty() && other.dims == pin.dims)
+      if (other.path.empty() && std::is_permutation(other.dims.begin(), other.dims.end(),
+                                                    pin.dims.begin(), pin.dims.end()))
         for (const std::string &axis : pin.axes)
-          if (std::find(other.axes.begin(), other.axes.end(), axis) != other.axes.end())
+          if (overlapping(axis, other.axes))
             diagnostics
                 .error(entry.range, "these values are pinned over " + quoted(axis) + " twice")
                 .notes.push_back({other.range, "the first is here"});
@@ -495,6 +575,9 @@ void Checker::plan(const ast::Plan &p) {
     if (findDim(axis.name.text, root))
       diagnostics.error(axis.name.range,
                         "the axis " + quoted(axis.name.text) + " has the name of a dim",
+                        "give the axis another name");
+    else if (axis.name.text == "accumulate")
+      diagnostics.error(axis.name.range, "the axis `accumulate` has the name of the micro-batches",
                         "give the axis another name");
     out.axes.push_back({axis.name.text, axis.size, axis.name.range});
   }
@@ -533,7 +616,6 @@ void Checker::plan(const ast::Plan &p) {
   std::vector<std::string> names(valueNames.begin(), valueNames.end());
   for (const Param &param : program.params)
     names.push_back(param.path);
-  std::map<std::pair<std::string, std::string>, SourceRange> pinned;
   for (const ast::PlanPin &entry : p.pins) {
     Pin pin;
     pin.path = entry.path;
@@ -555,8 +637,10 @@ void Checker::plan(const ast::Plan &p) {
     }
     if (pin.replicate) {
       for (const ast::Name &axis : entry.rule.alternatives[0].axes)
-        if (knownAxis(axis, out, used))
+        if (knownAxis(axis, out, used)) {
+          axisIsNew(axis, pin.axes);
           pin.axes.push_back(axis.text);
+        }
       if (entry.rule.alternatives[0].axes.empty())
         for (const MeshAxisDecl &axis : out.axes)
           pin.axes.push_back(axis.name);
@@ -591,13 +675,13 @@ void Checker::plan(const ast::Plan &p) {
     } else {
       continue;
     }
-    for (const std::string &axis : pin.axes) {
-      auto [it, fresh] = pinned.emplace(std::pair(pin.path, axis), entry.range);
-      if (!fresh)
-        diagnostics
-            .error(entry.range, quoted(pin.path) + " is pinned over " + quoted(axis) + " twice")
-            .notes.push_back({it->second, "the first is here"});
-    }
+    for (const Pin &other : out.pins)
+      if (other.path == pin.path && !(other.zeroLevel && pin.replicate))
+        for (const std::string &axis : pin.axes)
+          if (overlapping(axis, other.axes))
+            diagnostics
+                .error(entry.range, quoted(pin.path) + " is pinned over " + quoted(axis) + " twice")
+                .notes.push_back({other.range, "the first is here"});
     out.pins.push_back(std::move(pin));
   }
   planOverlap(p.overlaps, out);
@@ -614,7 +698,9 @@ void Checker::plan(const ast::Plan &p) {
 void Checker::planSettings() {
   if (options.plan.empty()) {
     if (!options.mesh.empty())
-      diagnostics.error({}, "--mesh is given, and no plan", "add `--plan NAME`");
+      diagnostics.error(
+          {}, options.ranks ? "--ranks is given, and no plan" : "--mesh is given, and no plan",
+          options.ranks ? "add `--plan auto`" : "add `--plan NAME`");
     return;
   }
   // `--plan auto` needs no plan in the file: its axes are those of the mesh.
@@ -623,13 +709,14 @@ void Checker::planSettings() {
     made.name = "auto";
     made.automatic = true;
     for (const auto &[name, size] : options.mesh)
-      if (findDim(name, root))
+      if (bool dim = findDim(name, root); dim || name == "accumulate") {
         diagnostics.error({},
                           "--mesh " + printable(name) + "=" + std::to_string(size) +
-                              ": the axis has the name of a dim",
+                              ": the axis has the name of " + (dim ? "a dim" : "the micro-batches"),
                           "give the axis another name");
-      else if (std::none_of(made.axes.begin(), made.axes.end(),
-                            [&](const MeshAxisDecl &axis) { return axis.name == name; }))
+        return;
+      } else if (std::none_of(made.axes.begin(), made.axes.end(),
+                              [&](const MeshAxisDecl &axis) { return axis.name == name; }))
         made.axes.push_back({name, std::nullopt, {}});
     if (options.mesh.empty())
       diagnostics.error({}, "--plan auto: there is no mesh to split over",
@@ -659,6 +746,18 @@ void Checker::planSettings() {
   std::vector<std::string> axes;
   for (const MeshAxisDecl &axis : plan->axes)
     axes.push_back(axis.name);
+  std::string example;
+  for (const std::string &axis : axes)
+    example += (example.empty() ? "" : ",") + axis + "=2";
+  bool own = std::any_of(plan->axes.begin(), plan->axes.end(),
+                         [](const MeshAxisDecl &axis) { return axis.range.valid(); });
+  if (options.ranks && own) {
+    diagnostics.error({},
+                      "--ranks " + std::to_string(options.ranks) + ": the plan " +
+                          quoted(plan->name) + " has axes of its own",
+                      "write `--mesh " + example + "` instead, or `--plan auto`");
+    return;
+  }
   std::set<std::string> seen;
   for (const auto &[name, size] : options.mesh) {
     std::string flag = "--mesh " + printable(name) + "=" + std::to_string(size);
@@ -674,224 +773,13 @@ void Checker::planSettings() {
     else
       plan->axes[axis - axes.begin()].size = size;
   }
-  std::string example;
-  for (const std::string &axis : axes)
-    example += (example.empty() ? "" : ",") + axis + "=2";
   for (const MeshAxisDecl &axis : plan->axes)
     if (!axis.size && !seen.count(axis.name))
       diagnostics.error({},
                         "the axis " + quoted(axis.name) + " of the plan " + quoted(plan->name) +
                             " has no size",
                         "add `--mesh " + example + "`");
-}
-
-//===----------------------------------------------------------------------===//
-// Weights
-//===----------------------------------------------------------------------===//
-
-void Checker::weights(const ast::Weights &w) {
-  for (const WeightsFormat &known : program.weights)
-    if (known.name == w.name.text)
-      diagnostics.error(w.name.range, "the weights " + quoted(w.name.text) + " stand twice")
-          .notes.push_back({known.range, "the first is here"});
-  WeightsFormat out;
-  out.name = w.name.text;
-  out.range = w.name.range;
-  std::map<std::string, SourceRange> files;
-  std::map<uint32_t, SourceRange> params;
-  for (const ast::Weight &entry : w.entries) {
-    WeightEntry next;
-    next.file = entry.file;
-    next.range = entry.range;
-    auto [it, fresh] = files.emplace(entry.file, entry.fileRange);
-    if (!fresh)
-      diagnostics.error(entry.fileRange, "the weight " + quoted(entry.file) + " stands twice")
-          .notes.push_back({it->second, "the first is here"});
-    if (!weightEntry(entry, next))
-      continue;
-    for (const WeightEntry::Source &s : next.sources) {
-      auto [at, first] = params.emplace(s.param, entry.range);
-      if (!first)
-        diagnostics
-            .error(entry.range,
-                   "the param " + quoted(program.params[s.param].path) + " is read twice")
-            .notes.push_back({at->second, "the first is here"});
-    }
-    out.entries.push_back(std::move(next));
-  }
-  program.weights.push_back(std::move(out));
-}
-
-/// `wte`, `last.weight`, `body[i].wq`: the param and the indices' names.
-bool Checker::weightSource(const ast::Expr &e, WeightEntry &out) {
-  // The path from the outside in.
-  std::vector<const ast::Expr *> steps;
-  for (const ast::Expr *at = &e;; at = at->children[0].get()) {
-    steps.push_back(at);
-    if (at->kind == ast::ExprKind::Name)
-      break;
-    if (at->kind != ast::ExprKind::Member && at->kind != ast::ExprKind::Index) {
-      fail(e.range, "expected a param, such as `wte` or `body[i].wq`");
-      return false;
-    }
-  }
-  std::reverse(steps.begin(), steps.end());
-  const Instance *instance = &root;
-  std::vector<std::string> indices;
-  for (const ast::Expr *step : steps) {
-    if (step->kind == ast::ExprKind::Index) {
-      for (const ast::Item &item : step->items) {
-        if (!item.value || item.value->kind != ast::ExprKind::Name || !item.name.text.empty()) {
-          fail(step->opRange, "expected the name of an index, such as `body[i]`");
-          return false;
-        }
-        indices.push_back(item.value->text);
-      }
-      continue;
-    }
-    auto part = instance->parts.find(step->text);
-    if (part != instance->parts.end()) {
-      if (!part->second)
-        return false;
-      instance = part->second.get();
-      continue;
-    }
-    auto param = instance->params.find(step->text);
-    if (param != instance->params.end() && step != steps.back()) {
-      const ast::Expr &after =
-          *steps[std::find(steps.begin(), steps.end(), step) - steps.begin() + 1];
-      fail(after.opRange, quoted(step->text) + " is a param",
-           "indices stand after a part, as in `body[i].wq`");
-      return false;
-    }
-    if (param == instance->params.end()) {
-      std::vector<std::string> known;
-      for (const auto &[name, index] : instance->params)
-        known.push_back(name);
-      for (const auto &[name, child] : instance->parts)
-        known.push_back(name);
-      fail(step->opRange,
-           (instance->path.empty() ? "the model" : "the part " + quoted(instance->path)) +
-               " has no param " + quoted(step->text),
-           meantHint(step->text, known));
-      return false;
-    }
-    if (param->second == UINT32_MAX)
-      return false;
-    const Param &p = program.params[param->second];
-    if (indices.size() != p.stacked) {
-      fail(e.range,
-           quoted(p.path) + " has " + std::to_string(p.stacked) +
-               (p.stacked == 1 ? " index, here are " : " indices, here are ") +
-               std::to_string(indices.size()),
-           p.stacked ? "write `part[i].param`" : "");
-      return false;
-    }
-    if (!out.sources.empty() && indices != out.indices) {
-      fail(e.range, "the joined params have different indices");
-      return false;
-    }
-    out.indices = indices;
-    out.sources.push_back({param->second, {}});
-    return true;
-  }
-  fail(e.range, quoted(instance->path) + " is a part; name a param of it");
-  return false;
-}
-
-static bool sumTerms(const ast::ExprPtr &e, std::vector<ast::ExprPtr> &out) {
-  if (e->kind == ast::ExprKind::Binary && e->text == "+")
-    return sumTerms(e->children[0], out) && sumTerms(e->children[1], out);
-  out.push_back(e);
-  return true;
-}
-
-bool Checker::weightEntry(const ast::Weight &entry, WeightEntry &out) {
-  const ast::Expr &value = *entry.value;
-  bool joined = value.kind == ast::ExprKind::Call &&
-                value.children[0]->kind == ast::ExprKind::Name &&
-                value.children[0]->text == "concat";
-  if (joined) {
-    for (const ast::Item &item : value.items)
-      if (!item.value || !item.name.text.empty() || !weightSource(*item.value, out)) {
-        if (!item.value || !item.name.text.empty())
-          fail(value.range, "`concat` takes only params here");
-        return false;
-      }
-    if (out.sources.size() < 2) {
-      fail(value.range, "`concat` joins at least two params");
-      return false;
-    }
-  } else if (!weightSource(value, out)) {
-    return false;
-  }
-  // The braces of the name and the indices of the params.
-  std::vector<std::string> braces;
-  for (size_t i = 0; i < entry.file.size(); ++i)
-    if (entry.file[i] == '{') {
-      size_t end = entry.file.find('}', i);
-      if (end == std::string::npos) {
-        fail(entry.fileRange, "`{` without `}` in a weight's name");
-        return false;
-      }
-      braces.push_back(entry.file.substr(i + 1, end - i - 1));
-      i = end;
-    }
-  std::set<std::string> a(braces.begin(), braces.end()), b(out.indices.begin(), out.indices.end());
-  if (a != b || b.size() != out.indices.size()) {
-    fail(entry.fileRange, "the names in braces and the indices of the param differ",
-         "as in `\"layers.{i}.weight\": [...] = body[i].weight`");
-    return false;
-  }
-  // The dims in the file, and the one that is joined.
-  std::set<std::string> plain;
-  for (size_t i = 0; i < entry.type.dims.size(); ++i) {
-    std::vector<ast::ExprPtr> terms;
-    sumTerms(entry.type.dims[i], terms);
-    if (terms.size() > 1 && (out.joinDim >= 0 || terms.size() != out.sources.size())) {
-      fail(entry.type.dims[i]->range, "a sum of dims has one term for each param of `concat`");
-      return false;
-    }
-    if (terms.size() > 1) {
-      out.joinDim = i;
-      out.dims.emplace_back();
-    }
-    for (size_t t = 0; t < terms.size(); ++t) {
-      auto atoms = dimAtoms(*terms[t], root);
-      if (!atoms)
-        return false;
-      if (terms.size() > 1) {
-        out.sources[t].joined = *atoms;
-        continue;
-      }
-      for (const std::string &atom : *atoms)
-        if (!plain.insert(atom).second) {
-          fail(entry.type.dims[i]->range, "the dim " + quoted(atom) + " stands twice");
-          return false;
-        }
-      out.dims.push_back(*atoms);
-    }
-  }
-  if (joined && out.joinDim < 0) {
-    fail(entry.type.range, "no dim says where the params are joined",
-         "write it as a sum: `[a + b, width]`");
-    return false;
-  }
-  for (const WeightEntry::Source &s : out.sources) {
-    const Param &p = program.params[s.param];
-    TensorType own = p.type;
-    own.dims.erase(own.dims.begin(), own.dims.begin() + p.stacked);
-    std::set<std::string> has = plain, wants;
-    has.insert(s.joined.begin(), s.joined.end());
-    for (const Atom &atom : own.dims)
-      wants.insert(atom.name);
-    if (has != wants || has.size() != plain.size() + s.joined.size()) {
-      fail(entry.type.range, "the param " + quoted(p.path) + " is " + program.show(own) +
-                                 ", and the dims in the file are others");
-      return false;
-    }
-  }
-  return true;
+  partsFit(*plan);
 }
 
 } // namespace cleave::sema

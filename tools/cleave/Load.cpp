@@ -133,6 +133,7 @@ Result<Source> Source::open(const CommonOptions &options) {
     return mesh.error();
   source.mesh = std::move(*mesh);
   source.plan = options.plan;
+  source.ranks = options.ranks;
   if (options.ranks)
     source.mesh = meshOf(options.ranks);
   auto dims = parseSizes("--dim", options.dims);
@@ -211,6 +212,7 @@ Result<CheckedProgram> Source::check(const Sizes &freeSizes) const {
   options.freeSizes = freeSizes;
   options.plan = planName(plan);
   options.mesh = mesh;
+  options.ranks = ranks;
   if (!planFile(plan).empty()) {
     auto extra = readSource(planFile(plan));
     if (!extra)
@@ -225,6 +227,7 @@ Result<CheckedProgram> Source::check(const Sizes &freeSizes, const std::string &
   Source copy = *this;
   copy.plan = other;
   copy.mesh.clear();
+  copy.ranks = 0;
   if (planName(other).empty())
     return copy.check(freeSizes);
   // The axes that this plan has: look at it with sizes for all of them.

@@ -64,6 +64,7 @@ private:
   Sizes sizes;
   std::string plan;
   std::vector<std::pair<std::string, int64_t>> mesh;
+  int64_t ranks = 0; ///< not 0: `mesh` is one of so many
 };
 
 /// The name of a plan: "FILE:NAME" is NAME, "none" is "".

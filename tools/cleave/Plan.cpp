@@ -134,6 +134,11 @@ Status runPlan(const PlanOptions &o) {
   auto optimizer = o.optimizer.chosen();
   if (!optimizer)
     return optimizer.error();
+  if (!o.out.empty())
+    if (auto status =
+            requireDistinct("--out", o.out, {{"FILE", o.file}, {"--plan", planFile(o.plan)}});
+        !status)
+      return status;
   std::optional<Result<int64_t>> given;
   if (!o.memory.empty())
     if (given = parseBytes("--memory", o.memory); !*given)

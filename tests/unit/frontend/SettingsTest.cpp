@@ -117,7 +117,7 @@ TEST(Mesh, Errors) {
   EXPECT_EQ(textsOf(text, options), Texts{"--mesh is given, and no plan | add `--plan NAME`"});
   options.plan = "q";
   EXPECT_EQ(textsOf(text, options),
-            Texts{"--plan q: the model `m` has no plan `q` | the plans are none, p"});
+            Texts{"--plan q: the model `m` has no plan `q` | the plans are none, auto, p"});
   options.plan = "p";
   options.mesh = {{"tpp", 2}};
   EXPECT_EQ(textsOf(text, options),
@@ -129,6 +129,55 @@ TEST(Mesh, Errors) {
     options.mesh = {{"tp", size}};
     EXPECT_EQ(textsOf(text, options),
               Texts{"--mesh tp=" + std::to_string(size) + ": an axis has 1 to 65536 ranks"});
+  }
+}
+
+TEST(Mesh, OfAnAutomaticPlan) {
+  std::string text = withPlans("plan p for m on (dp, tp) { shard batch by dp; shard ffn by tp }");
+  CheckOptions options = inventing();
+  options.plan = "auto";
+  EXPECT_EQ(textsOf(text, options), Texts{"--plan auto: there is no mesh to split over | add "
+                                          "`--mesh tp=2`, or `--ranks 2`"});
+  options.mesh = {{"ffn", 2}};
+  EXPECT_EQ(textsOf(text, options),
+            Texts{"--mesh ffn=2: the axis has the name of a dim | give the axis another name"});
+  options.mesh = {{"accumulate", 2}};
+  EXPECT_EQ(textsOf(text, options), Texts{"--mesh accumulate=2: the axis has the name of the "
+                                          "micro-batches | give the axis another name"});
+  options.mesh = {{"x", 2}, {"x", 2}};
+  EXPECT_EQ(textsOf(text, options), Texts{"--mesh x=2: the axis `x` is given twice"});
+  options.mesh = {{"x", 2}, {"y", 3}};
+  options.ranks = 6;
+  auto made = programOf(text, options);
+  ASSERT_TRUE(made && made->plan("auto"));
+  EXPECT_TRUE(made->plan("auto")->automatic);
+  ASSERT_EQ(made->plan("auto")->axes.size(), 2u);
+  EXPECT_EQ(made->plan("auto")->axes[1].size, 3);
+
+  options.plan = "p";
+  EXPECT_EQ(textsOf(text, options), Texts{"--ranks 6: the plan `p` has axes of its own | write "
+                                          "`--mesh dp=2,tp=2` instead, or `--plan auto`"});
+  options.plan = "";
+  EXPECT_EQ(textsOf(text, options), Texts{"--ranks is given, and no plan | add `--plan auto`"});
+}
+
+TEST(Mesh, PartsOfAnAxisDivideIt) {
+  for (std::string sentence :
+       {"shard ffn by tp:(2)3", "at w: replicate over tp:(2)3", "at w: zero 2 over tp:(2)3",
+        "at [batch, ffn]: shard batch by tp:(2)3"}) {
+    std::string text = withPlans("plan p for m on (tp) { auto; " + sentence + " }");
+    CheckOptions options = inventing();
+    options.plan = "p";
+    options.mesh = {{"tp", 4}};
+    std::vector<Finding> found = findingsOf(text, options);
+    ASSERT_EQ(found.size(), 1u) << sentence;
+    EXPECT_EQ(found[0].text, "`tp:(2)3`: the axis `tp` has 4 ranks, which are not in groups of 2 "
+                             "and 3 | 2 * 3 must divide 4");
+    EXPECT_GT(found[0].line, 1u) << sentence;
+    options.mesh = {{"tp", 6}};
+    EXPECT_TRUE(findingsOf(text, options).empty()) << sentence;
+    options.mesh = {{"tp", 12}};
+    EXPECT_TRUE(findingsOf(text, options).empty()) << sentence;
   }
 }
 
