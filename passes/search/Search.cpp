@@ -447,9 +447,13 @@ void Writer::tree(const Tree &tree) {
   int pending = space.add(std::move(variable));
   SpacePlace rest = space.restOf(tree.root);
   NamedTensorType type = tensorOf(tree.root);
-  if (rest.variable < 0)
-    return;
-  int homes = space.variables()[rest.variable].size();
+  int homes = rest.variable < 0 ? 1 : space.variables()[rest.variable].size();
+  // Scalars live in one way.
+  auto with = [](std::vector<int> variables, SpacePlace place) {
+    if (place.variable >= 0)
+      variables.push_back(place.variable);
+    return variables;
+  };
   double times = timesOf(tree.root.getDefiningOp());
   // Where the sum is while it is pending: as it will live, but not yet split by what it is over.
   auto waiting = [&](size_t set, int home, NamedTensorType of) {
@@ -475,7 +479,7 @@ void Writer::tree(const Tree &tree) {
     for (auto &[source, table] : tables)
       others.push_back(std::move(table));
   };
-  CostTable end{{pending, rest.variable}, {}, {}, ""};
+  CostTable end{with({pending}, rest), {}, {}, ""};
   const std::vector<int> there = numbersOf(rest, type);
   for (size_t set = 0; set < sets.size(); ++set)
     for (int home = 0; home < homes; ++home)
@@ -503,7 +507,7 @@ void Writer::tree(const Tree &tree) {
     // Reduced at the leaf, to where the leaf lives; ...
     SpacePlace place = space.placeOf(leaf);
     const std::vector<int> own = numbersOf(place, of);
-    CostTable early{{pending, choosing, place.variable}, {}, {}, ""};
+    CostTable early{with({pending, choosing}, place), {}, {}, ""};
     for (size_t set = 0; set < sets.size(); ++set)
       for (size_t c = 0; c < factors.size(); ++c)
         for (int home : own)
@@ -515,7 +519,7 @@ void Writer::tree(const Tree &tree) {
     });
     others.push_back(std::move(early));
     // ... or left pending, over just these axes.
-    CostTable late{{pending, choosing, rest.variable}, {}, {}, ""};
+    CostTable late{with({pending, choosing}, rest), {}, {}, ""};
     for (size_t set = 0; set < sets.size(); ++set)
       for (size_t c = 0; c < factors.size(); ++c) {
         SmallVector<int, 2> unreduced(made[c].unreduced);
@@ -764,7 +768,7 @@ std::vector<SearchVariable> Writer::variables() const {
 /// The decision, variable by variable, at the source lines.
 void Writer::remark(const std::vector<int> &choice) const {
   for (auto [v, variable] : llvm::enumerate(space.variables()))
-    if (variable.place)
+    if (variable.place && !sentences(variable, choice[v]).empty())
       emitRemark(*variable.place) << "auto: at " << variable.name << ": "
                                   << llvm::join(sentences(variable, choice[v]), "; ");
 }

@@ -193,8 +193,7 @@ void Space::addParams() {
     NamedTensorType type = tensorOf(param);
     unsigned number = param.getArgNumber();
     auto attr = [&](StringRef name) { return function.getArgAttrOfType<ArrayAttr>(number, name); };
-    auto layers = function.getArgAttrOfType<IntegerAttr>(number, kStacked);
-    int64_t layerDimsOf = layers ? layers.getInt() : 0;
+    int64_t layerDimsOf = flow.layerDims[p];
     auto path = function.getArgAttrOfType<StringAttr>(number, kName);
     SpaceVariable variable(SpaceVariable::Kind::Param, path ? path.str() : "param", type);
     variable.param = static_cast<int>(p);
@@ -212,8 +211,11 @@ void Space::addParams() {
       for (StringAttr axis : zeroOfPlan.getAxes())
         over.append(context.atomsOf(axis));
     }
+    SmallVector<int> free = freeAtoms(base, attr(kPinAxes));
+    if (attr(kPinZero)) // these axes are its own
+      llvm::erase_if(free, [&](int atom) { return llvm::is_contained(over, atom); });
     if (withSentences) {
-      variable.homes = extend(type, base, freeAtoms(base, attr(kPinAxes)));
+      variable.homes = extend(type, base, free);
       allow(variable, variable.name, attr(kPin), attr(kPinAxes), layerDimsOf);
       for (const Sharding &home : variable.homes)
         variable.shards.push_back({home, 0});
@@ -221,7 +223,7 @@ void Space::addParams() {
       add(std::move(variable));
       continue;
     }
-    for (const Sharding &home : extend(type, base, freeAtoms(base, attr(kPinAxes)))) {
+    for (const Sharding &home : extend(type, base, free)) {
       variable.homes.push_back(home);
       variable.shards.push_back({home, 0});
       SmallVector<int> unused = freeAtoms(home, attr(kPinAxes));
@@ -305,8 +307,7 @@ void Space::addValue(Value v) {
   if (auto pin = v.getDefiningOp<PinOp>()) {
     Sharding base = context.target(type, pin.getRules(), pin.getAxes());
     // A value's gradient lives where it does.
-    auto named = dyn_cast<NameLoc>(pin.getLoc());
-    std::string name = named ? named.getName().str() : "pin";
+    std::string name = pin.getName().str();
     auto [it, isNew] = byDims.try_emplace("at " + name + ": " + keyOfDims(type), 0);
     if (isNew) {
       SpaceVariable variable(SpaceVariable::Kind::Pin, name, type);

@@ -34,12 +34,19 @@ ParamFlow::ParamFlow(func::FuncOp function) {
     auto attr = function.getArgAttrOfType<StringAttr>(arg, name);
     return attr ? attr.getValue() : StringRef();
   };
+  llvm::StringSet<> layers;
+  function.walk([&](RepeatOp repeat) { layers.insert(repeat.getDim()); });
   llvm::StringMap<unsigned> byPath;
   for (BlockArgument arg : function.getArguments())
     if (text(arg.getArgNumber(), kRole) == "param") {
       byPath[text(arg.getArgNumber(), kName)] = static_cast<unsigned>(params.size());
       places[arg] = {Role::Param, static_cast<unsigned>(params.size())};
       params.push_back(arg);
+      auto stacked = function.getArgAttrOfType<IntegerAttr>(arg.getArgNumber(), kStacked);
+      int64_t &count = layerDims.emplace_back(stacked ? stacked.getInt() : 0);
+      ArrayRef<StringAttr> names = tensorOf(arg).getNames();
+      while (count < static_cast<int64_t>(names.size()) && layers.contains(names[count].getValue()))
+        ++count;
     }
   gradientResults.resize(params.size());
   auto updated = [&](BlockArgument arg) {

@@ -33,6 +33,9 @@ struct ParamFlow {
     unsigned param; ///< into `params`
   };
   llvm::SmallVector<mlir::BlockArgument> params;
+  /// Of each param, how many of its first dims are layers' (kStacked, or a repeat's dim): never
+  /// split.
+  llvm::SmallVector<int64_t> layerDims;
   /// In the order in which they are found; a value stands once.
   llvm::MapVector<mlir::Value, Place> places;
   /// Of each param: its gradient as a result "grad:PATH" of the function, or null.

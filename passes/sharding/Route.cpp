@@ -174,9 +174,10 @@ public:
   Finder(const ShardingContext &context, NamedTensorType type, const Sharding &from,
          const Sharding &to, const RoutePrice &price)
       : context(context), type(type), from(from), to(to), price(price) {
-    // Axes that neither side has move nowhere.
+    // Ranks along an axis that neither side has hold the same: each may move a part, and these be
+    // gathered over that axis, where its links are faster.
     for (int atom = 0; atom < static_cast<int>(context.getAtoms().size()); ++atom)
-      if (from.uses(atom) || to.uses(atom))
+      if (!context.isInTime(atom))
         atoms.push_back(atom);
   }
 
@@ -228,6 +229,24 @@ private:
     nodes.push_back({std::move(after), cost, at, std::move(s)});
   }
 
+  /// All that the dim lacks at once: fewer steps, and blocks that need not be unions of finer ones
+  /// on the way.
+  void complete(int at, const Sharding &now, const List &pending, unsigned dim) {
+    const auto &have = now.dims[dim], &want = to.dims[dim];
+    if (want.size() < have.size() + 2 || !std::equal(have.begin(), have.end(), want.begin()))
+      return;
+    List added(want.begin() + have.size(), want.end());
+    bool scatters = now.reduction == Reduction::Sum &&
+                    llvm::all_of(added, [&](int a) { return llvm::is_contained(pending, a); });
+    if ((!scatters && llvm::any_of(added, [&](int a) { return now.uses(a); })) ||
+        !context.refines(type.getSizes()[dim], have, want))
+      return;
+    Sharding next = now;
+    next.dims[dim] = want;
+    llvm::erase_if(next.unreduced, [&](int a) { return llvm::is_contained(added, a); });
+    reach(at, scatters ? Kind::ReduceScatter : Kind::Slice, next, added, dim);
+  }
+
   void expand(int at) {
     Sharding now = nodes[at].sharding;
     auto sizeOf = [&](unsigned dim) { return type.getSizes()[dim]; };
@@ -251,6 +270,7 @@ private:
         if (context.refines(sizeOf(dim), now.dims[dim], next.dims[dim]))
           reach(at, scatters ? Kind::ReduceScatter : Kind::Slice, next, {a}, dim);
       }
+      complete(at, now, pending, dim);
       for (size_t keep = 0; keep < now.dims[dim].size(); ++keep) {
         List left(now.dims[dim].begin(), now.dims[dim].begin() + keep);
         List gone(now.dims[dim].begin() + keep, now.dims[dim].end());
@@ -317,15 +337,16 @@ SmallVector<RouteStep> cleave::routeOf(const ShardingContext &context, NamedTens
   };
   const RoutePrice &by = price ? price : bytes;
   double cost = 0;
-  int sending = 0;
+  bool sends = false;
   for (const RouteStep &step : steps) {
     cost += by(step, type.getElementBytes());
-    sending += step.kind != Kind::Slice;
+    sends |= step.kind != Kind::Slice;
     // Sums over micro-batches have an order of their own.
     if (llvm::any_of(step.atoms, [&](int atom) { return context.isInTime(atom); }))
       return steps;
   }
-  if (sending > 1)
+  // By bytes, one collective over one axis is the least that there is.
+  if (sends && (price || steps.size() > 1 || steps[0].atoms.size() > 1))
     if (auto better = Finder(context, type, from, to, by).below(cost))
       return *better;
   return steps;

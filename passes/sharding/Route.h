@@ -15,8 +15,8 @@
 //      what follows smaller;
 //   3. atoms that move from one dim to another: all-to-all;
 //   4. atoms that must go: all-gather; 5. what is still missing: slice.
-// Where that takes two or more collectives that send something, a cheaper way is looked for
-// (Dijkstra's algorithm over the shardings that single steps lead to), and taken when there is one.
+// Where that is more than one collective over one axis, a cheaper way is looked for (Dijkstra's
+// algorithm over the shardings that single steps lead to), and taken when there is one.
 //
 // Blocks are ceil(n/p). When the blocks of a coarser split are not unions of the
 // finer ones (5 rows over 2x2: blocks of 2, but of 3 over the first 2), the dim is

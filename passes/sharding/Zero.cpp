@@ -71,11 +71,10 @@ private:
 SmallVector<ParamShards> cleave::shardsByPlan(const ShardingContext &context, func::FuncOp function,
                                               const ParamFlow &flow, const ShardingMap &lives) {
   SmallVector<ParamShards> shards;
-  for (BlockArgument arg : flow.params) {
-    auto layers = function.getArgAttrOfType<IntegerAttr>(arg.getArgNumber(), kStacked);
+  for (auto [arg, layers] : llvm::zip_equal(flow.params, flow.layerDims)) {
     Sharding whole = lives.lookup(arg);
     shards.push_back(
-        {context.zeroTarget(tensorOf(arg), whole, layers ? layers.getInt() : 0,
+        {context.zeroTarget(tensorOf(arg), whole, layers,
                             function.getArgAttrOfType<ArrayAttr>(arg.getArgNumber(), kPinAxes)),
          static_cast<int>(context.zeroLevel())});
   }
