@@ -7,12 +7,12 @@
 #include "Emulate.h"
 #include "Inputs.h"
 #include "Load.h"
+#include "SourceLines.h"
 #include "Why.h"
 
 #include "runtime/core/AtomicFile.h"
 
 #include <algorithm>
-#include <charconv>
 #include <fmt/format.h>
 
 namespace cleave::tool {
@@ -26,44 +26,6 @@ struct ExplainOptions : CommonOptions {
   CostOptions cost;
   std::string overlaps; ///< of --timeline
   std::string why;
-};
-
-/// "file:line:column": file and line.
-std::pair<std::string, unsigned> splitLocation(const std::string &location) {
-  size_t second = location.rfind(':');
-  size_t first = second == std::string::npos || second == 0 ? std::string::npos
-                                                            : location.rfind(':', second - 1);
-  if (first == std::string::npos)
-    return {location, 0};
-  unsigned line = 0;
-  std::from_chars(location.data() + first + 1, location.data() + second, line);
-  return {location.substr(0, first), line};
-}
-
-/// Lines of source files, read when they are asked for.
-class SourceLines {
-public:
-  std::string line(const std::string &location) {
-    auto [path, number] = splitLocation(location);
-    if (number == 0)
-      return "";
-    auto found = files.find(path);
-    if (found == files.end()) {
-      auto mapped = MappedFile::open(path);
-      std::optional<SourceFile> file;
-      if (mapped)
-        file.emplace(path, std::string(mapped->view()));
-      found = files.emplace(path, std::move(file)).first;
-    }
-    if (!found->second)
-      return "";
-    std::string_view text = found->second->line(number);
-    size_t begin = text.find_first_not_of(" \t"), end = text.find_last_not_of(" \t\r");
-    return begin == std::string_view::npos ? "" : printable(text.substr(begin, end - begin + 1));
-  }
-
-private:
-  std::map<std::string, std::optional<SourceFile>> files;
 };
 
 /// Sites that look alike as one, with the number of them. The phases keep their

@@ -96,6 +96,20 @@ Status requireDistinct(const std::string &flag, const std::string &path,
   return {};
 }
 
+Status requireOutput(const std::string &flag, const std::string &path,
+                     const std::vector<std::pair<std::string, std::string>> &inputs) {
+  if (path.empty())
+    return {};
+  if (auto status = requireDistinct(flag, path, inputs); !status)
+    return status;
+  std::error_code missing;
+  if (std::filesystem::exists(path, missing) && !std::filesystem::is_regular_file(path, missing) &&
+      !std::filesystem::is_directory(path, missing))
+    return {}; // a pipe is opened once
+  auto file = AtomicFile::create(path);
+  return file ? Status() : Error{fmt::format("{}: {}", flag, file.error().message)};
+}
+
 /// Axes x, y, z of so many ranks together, of the most even sizes: finer axes can be split by
 /// apart, and any sharding by a coarser one is one by several finer ones.
 static std::vector<std::pair<std::string, int64_t>> meshOf(int64_t ranks) {

@@ -76,6 +76,11 @@ std::string planFile(const std::string &plan);
 Status requireDistinct(const std::string &flag, const std::string &path,
                        const std::vector<std::pair<std::string, std::string>> &inputs);
 
+/// The same, and fails if nothing can be written there; an empty path is none. Before what takes
+/// long, so that its results have a place.
+Status requireOutput(const std::string &flag, const std::string &path,
+                     const std::vector<std::pair<std::string, std::string>> &inputs);
+
 /// A function by name; the error knows near matches.
 Result<const checked::Function *> findFunction(const CheckedProgram &program,
                                                const std::string &name);

@@ -106,10 +106,10 @@ void addMesh(CLI::App *app, CommonOptions &o) {
       ->type_name("N");
 }
 
-void addCluster(CLI::App *app, CommonOptions &o) {
+void addCluster(CLI::App *app, CommonOptions &o, const std::string &what) {
   app->add_option("--cluster", o.cluster,
-                  "what a plan that says auto is to be fast on: a profile of models/clusters "
-                  "(threads, ethernet, pcie, nvlink-8) or a file (threads)")
+                  what + ": a profile of models/clusters (threads, ethernet, pcie, nvlink-8) or a "
+                         "file (threads)")
       ->type_name("PROFILE");
 }
 

@@ -93,8 +93,10 @@ void addTrainingPlan(CLI::App *app,
                      CommonOptions &o); ///< --accumulate --recompute --gathered --precision
 void addPrecision(CLI::App *app, CommonOptions &o); ///< --precision
 void addMesh(CLI::App *app, CommonOptions &o);      ///< --mesh --ranks
-void addCluster(CLI::App *app, CommonOptions &o);   ///< --cluster
-void addSizes(CLI::App *app, CommonOptions &o);     ///< --batch --seq --dim
+/// --cluster; `what` it says a profile for.
+void addCluster(CLI::App *app, CommonOptions &o,
+                const std::string &what = "what a plan that says auto is to be fast on");
+void addSizes(CLI::App *app, CommonOptions &o); ///< --batch --seq --dim
 void addFunction(CLI::App *app, CommonOptions &o, const std::string &fallback);
 void addSeed(CLI::App *app, CommonOptions &o);
 void addOffload(CLI::App *app, CommonOptions &o); ///< --offload-dir

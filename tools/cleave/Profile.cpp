@@ -25,7 +25,7 @@ const char *kindText(StepKind kind) {
   return "";
 }
 
-static std::string nameOf(const Program &program, const Step &step) {
+std::string stepName(const Program &program, const Step &step) {
   if (std::holds_alternative<AwaitStep>(step.action))
     return "await " + (step.label >= 0 ? program.labels[static_cast<size_t>(step.label)].ops : "");
   std::string ops = step.label >= 0 ? program.labels[static_cast<size_t>(step.label)].ops : "";
@@ -37,7 +37,7 @@ static std::string nameOf(const Program &program, const Step &step) {
   return ops;
 }
 
-static std::string sourceOf(const Program &program, const Step &step) {
+std::string stepSource(const Program &program, const Step &step) {
   if (step.label < 0)
     return "";
   const std::string &source = program.labels[static_cast<size_t>(step.label)].source;
@@ -48,7 +48,7 @@ std::vector<KernelGroup> kernelGroups(const Program &program) {
   std::map<std::tuple<std::string, std::string, StepKind>, KernelGroup> groups;
   for (size_t i = 0; i < program.steps.size(); ++i) {
     const Step &step = program.steps[i];
-    std::string name = nameOf(program, step), source = sourceOf(program, step);
+    std::string name = stepName(program, step), source = stepSource(program, step);
     KernelGroup &group = groups[{name, source, step.kind}];
     if (group.steps.empty())
       group = {name, source, step.kind, {}};
@@ -160,67 +160,6 @@ Json kernelsJson(const std::vector<KernelTime> &kernels, const Roofline &rooflin
   return {{"kernels", list},
           {"roofline_flops_per_second", rank.flops},
           {"roofline_bytes_per_second", rank.bytes}};
-}
-
-std::string traceText(const Session &session, size_t number, const std::string &note) {
-  const Program &program = session.executable().programs[number];
-  std::vector<std::string> names, sources;
-  for (const Step &step : program.steps) {
-    names.push_back(nameOf(program, step));
-    sources.push_back(sourceOf(program, step));
-  }
-  double origin = 0;
-  for (int rank = 0; rank < session.ranks(); ++rank)
-    if (const auto &events = session.timeline(rank); !events.empty())
-      origin = origin == 0 ? events.front().begin : std::min(origin, events.front().begin);
-  // One event a line: files of a million events are not held twice.
-  std::string text = "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n";
-  auto event = [&](const Json &json) { text += json.dump() + ",\n"; };
-  event({{"ph", "M"},
-         {"pid", 0},
-         {"name", "process_name"},
-         {"args", {{"name", program.name + note}}}});
-  for (int rank = 0; rank < session.ranks(); ++rank) {
-    event({{"ph", "M"},
-           {"pid", 0},
-           {"tid", rank},
-           {"name", "thread_name"},
-           {"args", {{"name", fmt::format("rank {}", rank)}}}});
-    bool communicates = false;
-    for (const StepEvent &e : session.timeline(rank)) {
-      if (e.program != number)
-        continue;
-      if (e.beside && !communicates) {
-        communicates = true;
-        event({{"ph", "M"},
-               {"pid", 0},
-               {"tid", session.ranks() + rank},
-               {"name", "thread_name"},
-               {"args", {{"name", fmt::format("rank {} communication", rank)}}}});
-      }
-      const Step &step = program.steps[static_cast<size_t>(e.step)];
-      auto i = static_cast<size_t>(e.step);
-      double time = std::max(e.seconds - e.waitSeconds, 1e-9);
-      Json args = {{"step", e.step},
-                   {"source", sources[i]},
-                   {"bytes", step.bytes},
-                   {"GB/s", double(step.bytes) / time * 1e-9}};
-      if (step.flops)
-        args["GFLOP/s"] = double(step.flops) / time * 1e-9;
-      if (e.waitSeconds > 0)
-        args["waiting_us"] = e.waitSeconds * 1e6;
-      event({{"ph", "X"},
-             {"pid", 0},
-             {"tid", e.beside ? session.ranks() + rank : rank},
-             {"ts", (e.begin - origin) * 1e6},
-             {"dur", e.seconds * 1e6},
-             {"name", names[i].empty() ? kindText(step.kind) : names[i]},
-             {"cat", kindText(step.kind)},
-             {"args", args}});
-    }
-  }
-  text.erase(text.size() - 2); // the last comma
-  return text + "\n]}\n";
 }
 
 } // namespace cleave::tool

@@ -31,6 +31,10 @@ struct KernelTime {
 
 /// "GEMM", "attention", ...
 const char *kindText(StepKind kind);
+/// "contract, add 64x48x32 NN": the step's ops, and the sizes of a product.
+std::string stepName(const Program &program, const Step &step);
+/// "gpt2.cleave:26,28": all lines of its ops.
+std::string stepSource(const Program &program, const Step &step);
 
 /// Such steps, by number.
 struct KernelGroup {
@@ -49,9 +53,5 @@ std::vector<std::pair<std::string, double>> timeByKind(const std::vector<KernelT
 std::string kernelTable(const std::vector<KernelTime> &kernels, const Roofline &roofline, int ranks,
                         double perRun);
 Json kernelsJson(const std::vector<KernelTime> &kernels, const Roofline &roofline, int ranks);
-
-/// The Trace Event Format, which Perfetto and Chrome read: a row for each rank. `note`: behind the
-/// program's name.
-std::string traceText(const Session &session, size_t program, const std::string &note = "");
 
 } // namespace cleave::tool

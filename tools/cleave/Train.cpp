@@ -6,6 +6,7 @@
 #include "Inputs.h"
 #include "Load.h"
 #include "Profile.h"
+#include "Trace.h"
 
 #include "runtime/core/AtomicFile.h"
 
@@ -489,9 +490,10 @@ Status Training::run() {
       return status;
   if (!o.trace.empty())
     if (auto status = writeFileAtomically(
-            o.trace,
-            traceText(**session, *number,
-                      o.emulate.empty() ? "" : fmt::format(" (emulated on {})", o.emulate)));
+            o.trace, traceText({runOf(**session, *number,
+                                      o.emulate.empty() ? program.name
+                                                        : fmt::format("{} (emulated on {})",
+                                                                      program.name, o.emulate))}));
         !status)
       return status;
   finish(**session, *built, *number);
