@@ -413,6 +413,8 @@ Status Pipeline::compileEntry(const EntryPoint &entry) {
       return failure();
     if (options.listActivations)
       result.activations = savedByLayers(*module);
+    if (options.listShardings)
+      result.shardings = valueShardings(*module);
     if (options.emit == EmitStage::Sharded)
       return success();
     if (failed(partition(*module)) || failed(repeatMicroBatches(*module)))

@@ -13,6 +13,7 @@
 #include "frontend/Checked.h"
 #include "passes/differentiate/ParamGroups.h"
 #include "passes/schedule/Activations.h"
+#include "passes/schedule/ValueShardings.h"
 #include "passes/search/Report.h"
 #include "passes/structure/KeepGathered.h"
 #include "runtime/core/Result.h"
@@ -106,6 +107,7 @@ struct CompileOptions {
   bool listTaps = false;        ///< give the names that can be tapped, in program order
   bool listFusion = false;      ///< give the fusion stage's decisions
   bool listActivations = false; ///< give what layers save for the backward pass
+  bool listShardings = false;   ///< give how values are split
   bool listGathered = false;    ///< give what the backward pass needs gathered
   /// Changes the sharded program before it is partitioned on: drops, doubles or
   /// alters the nth collective ("drop:3", "double:3", "kind:3", "axis:3"); for the
@@ -122,6 +124,7 @@ struct CompileResult {
   std::vector<std::string> taps;                       ///< with listTaps
   std::vector<FusionEntry> fusion;                     ///< with listFusion
   std::vector<LayerActivations> activations;           ///< with listActivations
+  std::vector<ValueSharding> shardings;                ///< with listShardings, of the last entry
   std::vector<SearchReport> searches;   ///< of a plan that says `auto`, program by program
   std::vector<GatheredInputs> gathered; ///< with listGathered; none under `recompute full`
   bool gatheredKept = false;

@@ -188,10 +188,15 @@ FailureOr<func::FuncOp> cleave::addOptimizer(func::FuncOp gradients,
 
   // The body of the gradients, inlined.
   IRMapping map;
+  auto becomes = [&](unsigned i, size_t position) {
+    BlockArgument argument = block->getArgument(position);
+    argument.setLoc(gradients.getArgument(i).getLoc());
+    map.map(gradients.getArgument(i), argument);
+  };
   for (auto [position, i] : llvm::enumerate(params))
-    map.map(gradients.getArgument(i), block->getArgument(position));
+    becomes(i, position);
   for (auto [position, i] : llvm::enumerate(others))
-    map.map(gradients.getArgument(i), block->getArgument(firstOther + position));
+    becomes(i, firstOther + position);
   if (seed >= 0)
     map.map(gradients.getArgument(seed), block->getArgument(seedArg));
   if (step >= 0)

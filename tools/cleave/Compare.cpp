@@ -155,6 +155,7 @@ Result<Contender> Comparison::prepare(const Source &source, const Sizes &sizes,
   if (!mixed)
     return mixed.error();
   options.precision = *mixed;
+  options.listShardings = !o.html.empty();
   unit = std::max(unit, unitOf(mixed->compute));
   auto built = build(*program, plan, o.elementType(), std::move(options), progress);
   if (!built)
@@ -517,7 +518,7 @@ Page Comparison::page() const {
                           o.emulate.empty()
                               ? "measured, the last step"
                               : fmt::format("emulated on {}, the last step", o.emulate),
-                          plannedMemory(*c.built.executable, c.code())});
+                          plannedMemory(*c.built.executable, c.code()), c.built.info.shardings});
   for (size_t i = 1; i < contenders.size(); ++i) {
     page.verdicts.push_back(verdict(contenders[i]).text(contenders[i].plan, contenders[0].plan));
     page.differences.push_back(differencesJson(page.plans[0].side, page.plans[i].side, source));

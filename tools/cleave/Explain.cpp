@@ -7,6 +7,7 @@
 #include "Emulate.h"
 #include "Inputs.h"
 #include "Load.h"
+#include "Page.h"
 #include "SourceLines.h"
 #include "Why.h"
 
@@ -25,7 +26,7 @@ struct ExplainOptions : CommonOptions {
   bool fusion = false, activations = false;
   CostOptions cost;
   std::string overlaps; ///< of --timeline
-  std::string why;
+  std::string why, html;
 };
 
 /// Sites that look alike as one, with the number of them. The phases keep their
@@ -142,6 +143,7 @@ Result<Built> compileOrRead(const ExplainOptions &o, const checked::Overlap *ove
       return status.error();
   options.listFusion = o.fusion;
   options.listActivations = o.activations;
+  options.listShardings = !o.html.empty();
   options.listGathered = o.activations || o.cost.costs;
   options.machineCode = o.cost.measure || !o.emulate.empty(); // else nothing runs
   options.optimizer = *optimizer;
@@ -254,10 +256,10 @@ Status checkOptions(const ExplainOptions &o) {
         !status)
       return status;
   if (!o.cost.timeline)
-    if (auto status = requireNone(app, {"--overlap"}, "without --timeline"); !status)
+    if (auto status = requireNone(app, {"--overlap", "--html"}, "without --timeline"); !status)
       return status;
   if (!o.overlaps.empty())
-    if (auto status = requireNone(app, {"--costs", "--sweep"},
+    if (auto status = requireNone(app, {"--costs", "--sweep", "--html"},
                                   "with --overlap, which is for --timeline alone");
         !status)
       return status;
@@ -283,7 +285,63 @@ Status checkOptions(const ExplainOptions &o) {
   if (!o.cost.sweep.empty())
     if (auto range = Sweep::parse(o.cost.sweep); !range)
       return range.error();
+  if (auto status =
+          requireOutput("--html", o.html, {{"FILE", o.file}, {"--plan", planFile(o.plan)}});
+      !status)
+    return status;
   return requireDistinct("--svg", o.cost.svg, {{"FILE", o.file}, {"--plan", planFile(o.plan)}});
+}
+
+/// One plan's figures, timeline, memory and lines, predicted and, with --emulate, emulated.
+Status writePage(const ExplainOptions &o, const Built &built, size_t number, const Costs &costs,
+                 const std::string &title) {
+  if (o.html.empty())
+    return {};
+  const Program &program = built.program(number);
+  CommonOptions predicts = o;
+  CostOptions wanted;
+  wanted.cluster = o.emulate.empty() ? o.cost.cluster : o.emulate;
+  if (!o.emulate.empty()) { // an emulated rank computes on one thread
+    predicts.emulate.clear();
+    predicts.threads = static_cast<int>(built.executable->ranks());
+  }
+  Progress progress(true);
+  auto predicted = costsOf(built, number, predicts, wanted, progress);
+  if (!predicted)
+    return predicted.error();
+  std::vector<double> seen;
+  if (costs.emulated)
+    seen = lastRank(costs.clocks);
+  PagePlan plan{{built.executable->plan.empty() ? "none" : built.executable->plan,
+                 built.executable.get(),
+                 &program,
+                 lineCosts(program, lastRank(predicted->clocks), seen, predicted->predicted.sites),
+                 {predicted->predicted.seconds, costs.emulated ? costs.emulated->seconds : 0},
+                 costs.emulated ? "emulated" : ""},
+                runOf(costs.clocks, program, title),
+                costs.where(),
+                plannedMemory(*built.executable, program),
+                built.info.shardings};
+  plan.run.showTransfers();
+  Page page;
+  page.title = title;
+  page.where = costs.network.cluster().name;
+  page.table = {{"", plan.side.plan},
+                {"mesh", meshText(built.executable->mesh)},
+                {"predicted step time", secondsText(plan.side.run.predicted)}};
+  if (costs.emulated)
+    page.table.push_back({"emulated step time", secondsText(costs.emulated->seconds)});
+  for (const CollectiveSum &sum : sumCollectives(program))
+    page.table.push_back({fmt::format("{} over {}, bytes per step", sum.kind, sum.axes),
+                          fmt::format("{} in {}", bytesText(sum.ringBytes), countText(sum.count))});
+  const PlannedMemory &memory = plan.memory;
+  page.table.push_back({"memory per rank", bytesText(memory.total())});
+  page.table.push_back({"  params", bytesText(memory.params)});
+  page.table.push_back({"  optimizer state", bytesText(memory.states)});
+  page.table.push_back({"  activations (arena)", bytesText(memory.arena)});
+  page.plans.push_back(std::move(plan));
+  SourceLines source;
+  return writeFileAtomically(o.html, pageText(page, source));
 }
 
 Status writeSvg(const ExplainOptions &o, const std::string &title, const Sweep &range,
@@ -371,6 +429,8 @@ Status explainCosts(const ExplainOptions &o, const Built &built, size_t number) 
   if (o.cost.timeline) {
     text += "\n" + timelineText(program, *costs);
     json["timeline"] = timelineJson(program, *costs);
+    if (auto status = writePage(o, built, number, *costs, title); !status)
+      return status;
   }
   if (!o.cost.sweep.empty()) {
     auto range = Sweep::parse(o.cost.sweep);
@@ -536,6 +596,8 @@ void addExplain(Commands &commands) {
       "  cleave explain models/gpt2.cleave --plan megatron --mesh dp=2,tp=2 --costs --emulate "
       "ethernet\n"
       "  cleave explain models/gpt2.cleave --plan auto --mesh tp=2 --why wte.vocab\n"
+      "  cleave explain models/gpt2.cleave --plan megatron --mesh tp=2 --timeline --cluster ethernet "
+      "--html step.html\n"
       "  cleave explain models/gpt2.cleave --plan data --mesh dp=4 --sweep bandwidth=1..900GB/s "
       "--svg "
       "sweep.svg\n");
@@ -553,6 +615,10 @@ void addExplain(Commands &commands) {
   app->add_flag("--costs", o->cost.costs,
                 "what each collective costs, sums, and the closed forms of the literature");
   app->add_flag("--timeline", o->cost.timeline, "when a rank computes and communicates in one run");
+  app->add_option("--html", o->html,
+                  "with --timeline: write one page with the figures, each rank's timeline, memory "
+                  "over time, and the program's lines, what they cost and how they are split")
+      ->type_name("OUT.html");
   app->add_option("--overlap", o->overlaps,
                   "with --timeline: when gradients are summed, in place of the plan's own; one "
                   "timeline for each of none,layers,bucketed(1MB)")

@@ -309,15 +309,20 @@ std::string differencesText(const PlanSide &first, const PlanSide &second, const
 //===----------------------------------------------------------------------===//
 
 static Json timesJson(const TwoTimes &time, const std::string &seen) {
-  return {{"predicted_seconds", time.predicted}, {seen + "_seconds", time.seen}};
+  Json json = {{"predicted_seconds", time.predicted}};
+  if (!seen.empty())
+    json[seen + "_seconds"] = time.seen;
+  return json;
 }
 
 static Json collectiveJson(const LineCollective &c, const std::string &seen) {
-  return {{"times", c.times},
-          {"ring_bytes", c.ringBytes},
-          {"predicted_transfer_seconds", c.transfer},
-          {"predicted_exposed_seconds", c.exposed.predicted},
-          {seen + "_exposed_seconds", c.exposed.seen}};
+  Json json = {{"times", c.times},
+               {"ring_bytes", c.ringBytes},
+               {"predicted_transfer_seconds", c.transfer},
+               {"predicted_exposed_seconds", c.exposed.predicted}};
+  if (!seen.empty())
+    json[seen + "_exposed_seconds"] = c.exposed.seen;
+  return json;
 }
 
 static Json placeJson(const std::string &file, unsigned number, SourceLines &source) {

@@ -67,7 +67,7 @@ struct PlanSide {
   const Program *program = nullptr;
   LineCosts lines;
   TwoTimes run;     ///< of a step; what was seen is a mean
-  std::string seen; ///< "measured" or "emulated"
+  std::string seen; ///< "measured" or "emulated"; empty: nothing but predictions
 };
 
 /// Why the second takes another time than the first: the lines and what of them differs, what

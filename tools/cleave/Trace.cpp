@@ -56,6 +56,22 @@ TracedRun runOf(const Session &session, size_t number, std::string name) {
   return run;
 }
 
+TracedRun runOf(const ClockedRun &clocks, const Program &program, std::string name) {
+  TracedRun run{std::move(name), &program, {}};
+  for (const std::vector<ClockedStep> &steps : clocks.ranks) {
+    std::vector<StepEvent> &events = run.ranks.emplace_back();
+    for (size_t i = 0; i < steps.size(); ++i) {
+      const ClockedStep &step = steps[i];
+      auto number = static_cast<int64_t>(i);
+      events.push_back({0, number, step.begin, step.seconds, step.waiting});
+      const auto *c = std::get_if<CollectiveStep>(&program.steps[i].action);
+      if (c && c->begun)
+        events.push_back({0, number, step.transferBegin, step.transfer, 0, /*beside=*/true});
+    }
+  }
+  return run;
+}
+
 std::string traceText(const std::vector<TracedRun> &runs) {
   // One event a line: files of a million events are not held twice.
   std::string text = "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n";

@@ -28,6 +28,9 @@ struct TracedRun {
 /// What the session's timeline has of a program (by index). Needs SessionOptions::timeline.
 TracedRun runOf(const Session &session, size_t program, std::string name);
 
+/// The same of virtual clocks.
+TracedRun runOf(const ClockedRun &clocks, const Program &program, std::string name);
+
 /// The Trace Event Format (Google's "Trace Event Format", 2016), which Perfetto and Chrome read: a
 /// process for each run, all beginning at 0; in it for each rank a thread, and one for its stream
 /// if anything ran there.

@@ -53,6 +53,14 @@ for plan in data["plans"]:
     for rank in timeline["ranks"]:
         assert {e[0] for e in rank if not e[4]} == set(range(len(timeline["steps"])))
         assert max(e[1] + e[2] for e in rank) <= timeline["us"] + 0.1
+    for line in plan["shardings"]:
+        assert line["file"] in files and line["values"]
+        for value in line["values"]:
+            assert value["layout"].startswith("[") and value["times"] >= 1
+            # A param's line says its name, or that of the part it belongs to.
+            text = files[line["file"]][line["line"] - 1]
+            assert not value["name"] or any(
+                part in text for part in value["name"].split(".")), (value, text)
     for line in plan["lines"]:
         if line["line"]:
             assert line["text"] in files[line["file"]][line["line"] - 1]

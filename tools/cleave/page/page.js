@@ -136,7 +136,7 @@ function hover(view, mouse) {
     const [name, source, kind] = t.steps[found[0]];
     text = (t.names[name] || t.kinds[kind]) + "\n" + t.kinds[kind] + (t.sources[source] ? ", " + t.sources[source] : "") +
       "\nrank " + r + (stream ? ", on the stream" : "") + ", at " + seconds(found[1] * 1e-6) + ", takes " + seconds(found[2] * 1e-6) +
-      (found[3] ? ", " + seconds(found[3] * 1e-6) + " waiting" : "");
+      (found[3] > 0.05 ? ", " + seconds(found[3] * 1e-6) + " waiting" : "");
   });
   if (y >= view.layout.memory && us <= t.us) {
     let b = 0;
@@ -159,7 +159,7 @@ at("timeline-note").textContent = "One scale for all plans. Of each rank: above 
 const seen = data.plans[0].seen;
 const tone = (s) => (Math.abs(s) < 5e-11 ? "" : s > 0 ? "more" : "less");
 function differenceTable(d) {
-  const table = make("table");
+  const table = make("table", "lines");
   const header = ["", d.first, d.second, "difference", seen, "source"];
   table.append(make("tr", "", header.map((h, i) => make("th", i > 4 ? "left origin" : "", h))));
   const row = (what, a, b, dSeen, source, name) => {
@@ -209,29 +209,55 @@ if (data.differences.length) {
   });
 } else at("differing").remove();
 
-// The text of the program, with what each line costs under a plan, or under two.
-function marginOf(line) {
-  return line.collectives.filter((c) => c.times).map((c) =>
-    make("div", "moves", c.kind + " over " + c.axes + ", " + c.phase + ": " + bytes(c.ring_bytes) + " in " + c.times + ", " + seconds(c.predicted_exposed_seconds)));
-}
+// The text of the program: how the values of each line are split, and what it costs under a plan.
 const predictedOf = (line) => line.compute.predicted_seconds + sum(line.collectives.map((c) => c.predicted_exposed_seconds));
+const keyOf = (line) => line.file + ":" + line.line;
+const mostLayouts = 4;
+/// Layouts that the line has under no other plan stand out.
+function layoutsOf(values, others) {
+  const split = (v) => v.layout.includes(" by ") || v.layout.includes("partial");
+  const sorted = values.filter(split).concat(values.filter((v) => !split(v)));
+  const parts = sorted.slice(0, mostLayouts).map((v) => {
+    const text = (v.name ? v.name + " " : "") + v.layout;
+    return make("div", others.has(text) ? "" : "own", text);
+  });
+  if (sorted.length > mostLayouts) parts.push(make("div", "", sorted.length - mostLayouts + " more"));
+  return parts;
+}
 choice(at("views"), data.plans.map((p) => p.name), 0, (i) => {
-  const plan = data.plans[i], costs = new Map(plan.lines.map((l) => [l.file + ":" + l.line, l]));
+  const plan = data.plans[i], costs = new Map(plan.lines.map((l) => [keyOf(l), l]));
+  const layouts = new Map(plan.shardings.map((l) => [keyOf(l), l.values]));
+  const elsewhere = new Map();
+  data.plans.forEach((other, k) => {
+    if (k !== i) for (const l of other.shardings) {
+      const set = elsewhere.get(keyOf(l)) || new Set();
+      l.values.forEach((v) => set.add((v.name ? v.name + " " : "") + v.layout));
+      elsewhere.set(keyOf(l), set);
+    }
+  });
   const highest = Math.max(...plan.lines.map(predictedOf), 1e-12), parts = [];
   for (const file of data.sources) {
     parts.push(make("div", "file", file.file));
     file.lines.forEach((text, n) => {
-      const line = costs.get(file.file + ":" + (n + 1)), row = make("div", "row" + (line ? " busy" : ""));
+      const key = file.file + ":" + (n + 1), line = costs.get(key), values = layouts.get(key) || [];
+      const row = make("div", "row" + (line || values.length ? " busy" : ""));
       row.append(make("span", "number code", n + 1), make("span", "text code", text || " "));
+      const time = line ? predictedOf(line) : 0, bar = make("i"), turns = Math.max(1, ...values.map((v) => v.times));
+      const cell = make("span", "time", line ? [bar, make("b", "", seconds(time))] : []);
+      bar.style.width = (100 * time) / highest + "%";
+      const margin = make("div", "margin", layoutsOf(values, data.plans.length > 1 ? elsewhere.get(key) || new Set() : { has: () => true }));
       if (line) {
-        const time = predictedOf(line), bar = make("i"), cell = make("span", "time", [bar, make("b", "", seconds(time))]);
-        bar.style.width = (100 * time) / highest + "%";
-        row.append(cell, make("div", "margin", marginOf(line)));
+        margin.append(...line.collectives.filter((c) => c.times).map((c) => make("div", "moves",
+          c.kind + " over " + c.axes + ", " + c.phase + ": " + bytes(c.ring_bytes) + " in " + c.times + ", " + seconds(c.predicted_exposed_seconds))));
       }
+      if (turns > 1) row.children[0].append(make("small", "", " \u00d7" + turns));
+      if (line || values.length) row.append(cell, margin);
       parts.push(row);
     });
   }
   at("program").replaceChildren(...parts);
   at("program-note").textContent = "Under " + plan.name + " on " + plan.mesh + ": the time that a step spends for each line, predicted on " + data.where +
-    ", forward, backward and optimizer together; the collectives that the line causes, what they move in a ring per rank and how long a rank stands still for them.";
+    ", forward, backward and optimizer together; how the line's values of the forward pass are split" +
+    (data.plans.length > 1 ? " (bold: so under no other plan)" : "") +
+    "; the collectives that it causes, what they move in a ring per rank and how long a rank stands still for them. \u00d7: in so many layers.";
 });
