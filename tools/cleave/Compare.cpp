@@ -88,7 +88,8 @@ PlanSide Contender::side() const {
           &code(),
           lineCosts(code(), lastRank(costs->clocks), mean, costs->predicted.sites),
           {costs->predicted.seconds, std::accumulate(runs.begin(), runs.end(), 0.0) / count},
-          emulated.empty() ? "measured" : "emulated"};
+          emulated.empty() ? "measured" : "emulated",
+          built.info.shardings};
 }
 
 struct Curve {
@@ -155,7 +156,7 @@ Result<Contender> Comparison::prepare(const Source &source, const Sizes &sizes,
   if (!mixed)
     return mixed.error();
   options.precision = *mixed;
-  options.listShardings = !o.html.empty();
+  options.listShardings = !o.html.empty() || o.json;
   unit = std::max(unit, unitOf(mixed->compute));
   auto built = build(*program, plan, o.elementType(), std::move(options), progress);
   if (!built)
@@ -518,7 +519,7 @@ Page Comparison::page() const {
                           o.emulate.empty()
                               ? "measured, the last step"
                               : fmt::format("emulated on {}, the last step", o.emulate),
-                          plannedMemory(*c.built.executable, c.code()), c.built.info.shardings});
+                          plannedMemory(*c.built.executable, c.code())});
   for (size_t i = 1; i < contenders.size(); ++i) {
     page.verdicts.push_back(verdict(contenders[i]).text(contenders[i].plan, contenders[0].plan));
     page.differences.push_back(differencesJson(page.plans[0].side, page.plans[i].side, source));
@@ -527,14 +528,20 @@ Page Comparison::page() const {
 }
 
 Status Comparison::write() const {
+  auto file = [&](const std::string &path, const std::string &text) {
+    Status status = writeFileAtomically(path, text);
+    if (status && !o.json)
+      out(fmt::format("wrote {}\n", path));
+    return status;
+  };
   if (!o.trace.empty()) {
     std::vector<TracedRun> runs;
     for (const Contender &c : contenders)
       runs.push_back(c.last);
-    if (auto status = writeFileAtomically(o.trace, traceText(runs)); !status)
+    if (auto status = file(o.trace, traceText(runs)); !status)
       return status;
   }
-  return o.html.empty() ? Status() : writeFileAtomically(o.html, pageText(page(), source));
+  return o.html.empty() ? Status() : file(o.html, pageText(page(), source));
 }
 
 Status Comparison::run() {

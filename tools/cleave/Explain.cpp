@@ -317,11 +317,11 @@ Status writePage(const ExplainOptions &o, const Built &built, size_t number, con
                  &program,
                  lineCosts(program, lastRank(predicted->clocks), seen, predicted->predicted.sites),
                  {predicted->predicted.seconds, costs.emulated ? costs.emulated->seconds : 0},
-                 costs.emulated ? "emulated" : ""},
+                 costs.emulated ? "emulated" : "",
+                 built.info.shardings},
                 runOf(costs.clocks, program, title),
                 costs.where(),
-                plannedMemory(*built.executable, program),
-                built.info.shardings};
+                plannedMemory(*built.executable, program)};
   plan.run.showTransfers();
   Page page;
   page.title = title;
@@ -431,6 +431,8 @@ Status explainCosts(const ExplainOptions &o, const Built &built, size_t number) 
     json["timeline"] = timelineJson(program, *costs);
     if (auto status = writePage(o, built, number, *costs, title); !status)
       return status;
+    if (!o.html.empty())
+      text += fmt::format("wrote {}\n", o.html);
   }
   if (!o.cost.sweep.empty()) {
     auto range = Sweep::parse(o.cost.sweep);
@@ -596,7 +598,8 @@ void addExplain(Commands &commands) {
       "  cleave explain models/gpt2.cleave --plan megatron --mesh dp=2,tp=2 --costs --emulate "
       "ethernet\n"
       "  cleave explain models/gpt2.cleave --plan auto --mesh tp=2 --why wte.vocab\n"
-      "  cleave explain models/gpt2.cleave --plan megatron --mesh tp=2 --timeline --cluster ethernet "
+      "  cleave explain models/gpt2.cleave --plan megatron --mesh tp=2 --timeline --cluster "
+      "ethernet "
       "--html step.html\n"
       "  cleave explain models/gpt2.cleave --plan data --mesh dp=4 --sweep bandwidth=1..900GB/s "
       "--svg "

@@ -7,6 +7,7 @@
 #include "runtime/core/Shard.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <fmt/format.h>
 #include <numeric>
@@ -345,6 +346,53 @@ Json linesJson(const PlanSide &side, SourceLines &source) {
   return list;
 }
 
+Json shardingsJson(const PlanSide &side) {
+  std::map<std::pair<std::string, unsigned>, Json> lines;
+  for (const ValueSharding &value : side.shardings) {
+    auto place = splitLocation(value.source);
+    if (value.phase != "forward" || !place.second)
+      continue;
+    Json &list = lines.try_emplace(place, Json::array()).first->second;
+    Json one = {{"name", value.name}, {"layout", value.layout}, {"times", value.times}};
+    if (std::find(list.begin(), list.end(), one) == list.end())
+      list.push_back(std::move(one));
+  }
+  Json json = Json::array();
+  for (auto &[place, list] : lines)
+    json.push_back({{"file", place.first}, {"line", place.second}, {"values", std::move(list)}});
+  return json;
+}
+
+/// Lines that have layouts under one plan that they don't have under the other.
+static Json valueDifferencesJson(const PlanSide &first, const PlanSide &second,
+                                 SourceLines &source) {
+  std::map<std::pair<std::string, unsigned>, std::array<std::vector<std::string>, 2>> lines;
+  for (int i = 0; i < 2; ++i)
+    for (const Json &line : shardingsJson(i ? second : first)) {
+      auto &list = lines[{line["file"], line["line"]}][static_cast<size_t>(i)];
+      for (const Json &value : line["values"]) {
+        std::string name = value["name"], layout = value["layout"];
+        list.push_back(name.empty() ? layout : name + " " + layout);
+      }
+    }
+  Json json = Json::array();
+  for (const auto &[place, lists] : lines) {
+    auto without = [&](size_t i) {
+      Json own = Json::array();
+      for (const std::string &text : lists[i])
+        if (std::find(lists[1 - i].begin(), lists[1 - i].end(), text) == lists[1 - i].end())
+          own.push_back(text);
+      return own;
+    };
+    Json own = placeJson(place.first, place.second, source);
+    own["first"] = without(0);
+    own["second"] = without(1);
+    if (!own["first"].empty() || !own["second"].empty())
+      json.push_back(std::move(own));
+  }
+  return json;
+}
+
 Json differencesJson(const PlanSide &first, const PlanSide &second, SourceLines &source) {
   const std::string &seen = second.seen;
   Json lines = Json::array();
@@ -371,7 +419,8 @@ Json differencesJson(const PlanSide &first, const PlanSide &second, SourceLines 
           {"predicted_difference_seconds", second.run.predicted - first.run.predicted},
           {seen + "_difference_seconds", second.run.seen - first.run.seen},
           {"lines", std::move(lines)},
-          {"arguments", std::move(arguments)}};
+          {"arguments", std::move(arguments)},
+          {"values", valueDifferencesJson(first, second, source)}};
 }
 
 } // namespace cleave::tool

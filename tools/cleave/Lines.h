@@ -68,14 +68,17 @@ struct PlanSide {
   LineCosts lines;
   TwoTimes run;     ///< of a step; what was seen is a mean
   std::string seen; ///< "measured" or "emulated"; empty: nothing but predictions
+  std::vector<ValueSharding> shardings; ///< for JSON
 };
 
 /// Why the second takes another time than the first: the lines and what of them differs, what
 /// differs most first, and what lies elsewhere.
 std::string differencesText(const PlanSide &first, const PlanSide &second, const std::string &where,
                             SourceLines &source);
-/// Lines in the same order, all of them.
+/// Lines in the same order, all of them, and the lines whose values are split in other ways.
 Json differencesJson(const PlanSide &first, const PlanSide &second, SourceLines &source);
+/// By line: how its values of the forward pass are split, params and inputs with their names.
+Json shardingsJson(const PlanSide &side);
 /// The costs of each line of one plan, in the order of the text.
 Json linesJson(const PlanSide &side, SourceLines &source);
 

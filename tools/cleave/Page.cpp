@@ -4,9 +4,10 @@
 //===----------------------------------------------------------------------===//
 #include "Page.h"
 
-#include "ArenaUse.h"
 #include "PageParts.h"
 #include "Profile.h"
+
+#include "runtime/executable/ArenaUse.h"
 
 #include <algorithm>
 #include <cmath>
@@ -80,24 +81,6 @@ Json memoryJson(const PagePlan &plan) {
           {"points", points}};
 }
 
-/// By line: how its values are split, those of the forward pass, params with their names.
-Json shardingsJson(const std::vector<ValueSharding> &shardings) {
-  std::map<std::pair<std::string, unsigned>, Json> lines;
-  for (const ValueSharding &value : shardings) {
-    auto place = splitLocation(value.source);
-    if (value.phase != "forward" || !place.second)
-      continue;
-    Json &list = lines.try_emplace(place, Json::array()).first->second;
-    Json one = {{"name", value.name}, {"layout", value.layout}, {"times", value.times}};
-    if (std::find(list.begin(), list.end(), one) == list.end())
-      list.push_back(std::move(one));
-  }
-  Json json = Json::array();
-  for (auto &[place, list] : lines)
-    json.push_back({{"file", place.first}, {"line", place.second}, {"values", std::move(list)}});
-  return json;
-}
-
 /// The files that the lines of any plan stand in.
 Json sourcesJson(const Page &page, SourceLines &source) {
   std::set<std::string> paths;
@@ -163,7 +146,7 @@ std::string pageText(const Page &page, SourceLines &source) {
                      {"predicted_seconds", plan.side.run.predicted},
                      {"timeline", timelineJson(plan.run)},
                      {"memory", memoryJson(plan)},
-                     {"shardings", shardingsJson(plan.shardings)},
+                     {"shardings", shardingsJson(plan.side)},
                      {"lines", linesJson(plan.side, source)}});
   Json data = {{"title", page.title},
                {"where", page.where},

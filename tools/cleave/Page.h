@@ -24,7 +24,6 @@ struct PagePlan {
   TracedRun run;   ///< one run, with transfers
   std::string how; ///< what its times are: "measured", "emulated on ethernet"
   PlannedMemory memory;
-  std::vector<ValueSharding> shardings;
 };
 
 struct Page {

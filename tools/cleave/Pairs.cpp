@@ -10,15 +10,11 @@
 
 namespace cleave::tool {
 
-/// The chance that at most k of n throws of a coin are heads.
-static double coin(int64_t k, int64_t n) {
-  double sum = 0, all = static_cast<double>(n);
-  for (int64_t i = 0; i <= k; ++i) {
-    double heads = static_cast<double>(i);
-    sum += std::exp(std::lgamma(all + 1) - std::lgamma(heads + 1) - std::lgamma(all - heads + 1) -
-                    all * std::log(2.0));
-  }
-  return sum;
+/// The chance that k of n throws of a coin are heads.
+static double heads(int64_t k, int64_t n) {
+  auto all = static_cast<double>(n), some = static_cast<double>(k);
+  return std::exp(std::lgamma(all + 1) - std::lgamma(some + 1) - std::lgamma(all - some + 1) -
+                  all * std::log(2.0));
 }
 
 PairVerdict judgePairs(const std::vector<double> &seconds, const std::vector<double> &others) {
@@ -31,11 +27,14 @@ PairVerdict judgePairs(const std::vector<double> &seconds, const std::vector<dou
   std::sort(ratios.begin(), ratios.end());
   size_t half = ratios.size() / 2;
   v.ratio = ratios.size() % 2 ? ratios[half] : (ratios[half - 1] + ratios[half]) / 2;
-  v.p = std::min(1.0, 2 * coin(std::min(v.faster, v.slower), v.faster + v.slower));
+  double tail = 0;
+  for (int64_t k = 0; k <= std::min(v.faster, v.slower); ++k)
+    tail += heads(k, v.faster + v.slower);
+  v.p = std::min(1.0, 2 * tail);
   if (v.pairs() >= PairVerdict::fewest) {
     int64_t left = 0; // so many ratios may lie outside on each side
-    while (2 * coin(left, v.pairs()) <= 0.05)
-      ++left;
+    for (double beyond = heads(0, v.pairs()); 2 * beyond <= 0.05; ++left)
+      beyond += heads(left + 1, v.pairs());
     v.interval = {ratios[static_cast<size_t>(left - 1)],
                   ratios[ratios.size() - static_cast<size_t>(left)]};
   }

@@ -10,17 +10,22 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <limits>
+#include <set>
 
 namespace cleave::tool {
 
 void TracedRun::showTransfers() {
   for (std::vector<StepEvent> &events : ranks) {
     std::vector<StepEvent> all;
+    std::set<int64_t> there; // without a core for it, one that is begun is done then and there
+    for (const StepEvent &e : events)
+      if (e.beside)
+        there.insert(e.step);
     for (const StepEvent &e : events) {
       all.push_back(e);
-      const auto *c =
-          std::get_if<CollectiveStep>(&program->steps[static_cast<size_t>(e.step)].action);
-      if (!c || c->begun || e.beside || e.seconds <= e.waitSeconds)
+      bool collective = std::holds_alternative<CollectiveStep>(
+          program->steps[static_cast<size_t>(e.step)].action);
+      if (!collective || there.count(e.step) || e.seconds <= e.waitSeconds)
         continue;
       all.push_back({e.program, e.step, e.begin + e.waitSeconds, e.seconds - e.waitSeconds, 0,
                      /*beside=*/true});

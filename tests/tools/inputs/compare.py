@@ -88,5 +88,11 @@ for d in data["differences"]:
     if seen == "emulated":
         by_line = sum(line["emulated_difference_seconds"] for line in d["lines"])
         assert abs(by_line - mean) < 1e-9 * sum(times(a))
+    # Lines have the layouts of one plan that the other has not.
+    for value in d["values"]:
+        assert value["line"] and not set(value["first"]) & set(value["second"])
+        assert value["first"] or value["second"]
+    if a["mesh"] != b["mesh"]:
+        assert d["values"]
     for argument in d["arguments"]:
         assert argument["first"] != argument["second"]

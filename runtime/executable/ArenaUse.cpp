@@ -2,13 +2,13 @@
 // Part of Cleave, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //===----------------------------------------------------------------------===//
-#include "ArenaUse.h"
+#include "runtime/executable/ArenaUse.h"
 
 #include <algorithm>
 #include <set>
 #include <utility>
 
-namespace cleave::tool {
+namespace cleave {
 
 static std::vector<BufferRef> refsOf(const StepAction &action) {
   std::vector<BufferRef> refs;
@@ -76,4 +76,4 @@ std::vector<int64_t> arenaUse(const Program &program) {
   return use;
 }
 
-} // namespace cleave::tool
+} // namespace cleave

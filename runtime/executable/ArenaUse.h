@@ -9,11 +9,11 @@
 #include <cstdint>
 #include <vector>
 
-namespace cleave::tool {
+namespace cleave {
 
 /// For each step the bytes of the arena that lie in buffers in use: from the first step that
 /// touches a buffer to the last, a collective that is begun until it is awaited. Bytes of several
 /// buffers in one place count once; so no number is above the program's `arenaBytes`.
 std::vector<int64_t> arenaUse(const Program &program);
 
-} // namespace cleave::tool
+} // namespace cleave
