@@ -168,14 +168,7 @@ Result<Contender> Comparison::prepare(const Source &source, const Sizes &sizes,
   if (!number)
     return number.error();
   c.program = *number;
-  CommonOptions predicts = o;
-  if (!o.emulate.empty()) { // an emulated rank computes on one thread
-    predicts.emulate.clear();
-    predicts.threads = static_cast<int>(c.built.executable->ranks());
-  }
-  CostOptions wanted;
-  wanted.cluster = o.emulate.empty() ? o.cluster : o.emulate;
-  auto costs = costsOf(c.built, c.program, predicts, wanted, progress);
+  auto costs = predictCosts(c.built, c.program, o, o.cluster, progress);
   if (!costs)
     return costs.error();
   c.costs = std::move(*costs);

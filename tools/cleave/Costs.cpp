@@ -173,6 +173,19 @@ Result<Costs> costsOf(const Built &built, size_t number, const CommonOptions &o,
   return costs;
 }
 
+Result<Costs> predictCosts(const Built &built, size_t number, const CommonOptions &o,
+                           const std::string &cluster, Progress &progress) {
+  CommonOptions predicts = o;
+  CostOptions wanted;
+  wanted.cluster = cluster;
+  if (!o.emulate.empty()) { // an emulated rank computes on one thread
+    predicts.emulate.clear();
+    predicts.threads = static_cast<int>(built.executable->ranks());
+    wanted.cluster = o.emulate;
+  }
+  return costsOf(built, number, predicts, wanted, progress);
+}
+
 //===----------------------------------------------------------------------===//
 // The table
 //===----------------------------------------------------------------------===//

@@ -51,6 +51,10 @@ struct Costs {
 Result<Costs> costsOf(const Built &built, size_t program, const CommonOptions &options,
                       const CostOptions &wanted, Progress &progress);
 
+/// Predicts alone: for the profile of --emulate, else for `cluster`, else without a word.
+Result<Costs> predictCosts(const Built &built, size_t program, const CommonOptions &options,
+                           const std::string &cluster, Progress &progress);
+
 std::string costsText(const Program &program, const Costs &costs);
 Json costsJson(const Program &program, const Costs &costs);
 

@@ -298,15 +298,8 @@ Status writePage(const ExplainOptions &o, const Built &built, size_t number, con
   if (o.html.empty())
     return {};
   const Program &program = built.program(number);
-  CommonOptions predicts = o;
-  CostOptions wanted;
-  wanted.cluster = o.emulate.empty() ? o.cost.cluster : o.emulate;
-  if (!o.emulate.empty()) { // an emulated rank computes on one thread
-    predicts.emulate.clear();
-    predicts.threads = static_cast<int>(built.executable->ranks());
-  }
   Progress progress(true);
-  auto predicted = costsOf(built, number, predicts, wanted, progress);
+  auto predicted = predictCosts(built, number, o, o.cost.cluster, progress);
   if (!predicted)
     return predicted.error();
   std::vector<double> seen;
