@@ -58,6 +58,8 @@ std::string planText(const CheckedProgram &program, const checked::Plan &plan,
     text += fmt::format("  accumulate {} over {}\n", plan.accumulate, plan.accumulateDim);
   if (plan.recompute != "selective")
     text += "  recompute " + plan.recompute + "\n";
+  if (plan.gathered != "again")
+    text += "  gathered " + plan.gathered + "\n";
   if (plan.precision)
     text +=
         fmt::format("  precision {} master f32 reduce {}\n", cleave::name(plan.precision->compute),
