@@ -42,9 +42,11 @@ static Json linkOf(const Json &collectives) {
   const Json &pair = collectives.at(0);
   double small = pair["us"].front(), large = pair["us"].back(), kilobytes = pair["kb"].back();
   auto rounded = [](double x) { return std::strtod(fmt::format("{:.4g}", x).c_str(), nullptr); };
+  // Where the small one was disturbed more than the large one takes, all of that is transfer.
+  double transfer = large > small ? large - small : large;
   return {{"name", "shared memory"},
           {"latency_us", rounded(small / 2)},
-          {"bandwidth_gb_per_s", rounded(kilobytes / std::max(1e-3, large - small))}};
+          {"bandwidth_gb_per_s", rounded(kilobytes / std::max(0.01, transfer))}};
 }
 
 static Status runCalibrate(const CommonOptions &o, bool quick) {
