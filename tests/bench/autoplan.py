@@ -27,7 +27,7 @@ FILES |= {name: os.path.join(HERE, "autoplan", f"{name}.cleave") for name in ("w
 SIZES = {"mlp": ["--batch", "64"], "wide_mlp": ["--batch", "16"]}
 # Dims that plans can split, for the models without a hand plan and for --exhaustive.
 DIMS = {
-    "mlp": ["batch", "inputs", "hidden", "classes"],
+    "mlp": ["batch", "features", "hidden", "classes"],
     "wide_mlp": ["batch", "inputs", "hidden", "classes"],
     "huge_vocab": ["batch", "heads", "ffn", "vocab"],
     "odd_heads": ["batch", "heads", "ffn", "vocab"],
