@@ -373,8 +373,8 @@ Status verify(const Executable &e) {
   X(f16c)                                                                                          \
   X(bmi)                                                                                           \
   X(bmi2)                                                                                          \
-  X(popcnt) X(lzcnt) X(avx512f) X(avx512vl) X(avx512bw) X(avx512dq) X(avx512cd) X(avx512vnni)      \
-      X(avx512bf16)
+  X(popcnt)                                                                                        \
+  X(lzcnt) X(avx512f) X(avx512vl) X(avx512bw) X(avx512dq) X(avx512cd) X(avx512vnni) X(avx512bf16)
 std::vector<std::string> cpuFeatures() {
   std::vector<std::string> found;
   __builtin_cpu_init();
