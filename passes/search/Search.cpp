@@ -59,6 +59,8 @@ private:
   void readBans();
   void addSentences();
   void findTrees();
+  void charge(ShardableOpInterface op, const ShardingRule &rule, int variable,
+              const std::vector<Factors> &factors, double times);
   void following(ShardableOpInterface op, const ShardingRule &rule);
   void choosing(ShardableOpInterface op, const ShardingRule &rule);
   void tree(const Tree &tree);
@@ -292,6 +294,23 @@ void Writer::banChoice(Value v, size_t choice, int from, int to) {
   }
 }
 
+/// An op's work, and the ways of its operands, for each choice of the variable that splits it.
+void Writer::charge(ShardableOpInterface op, const ShardingRule &rule, int variable,
+                    const std::vector<Factors> &factors, double times) {
+  std::vector<double> &costs = unary(variable);
+  for (size_t c = 0; c < factors.size(); ++c)
+    costs[c] += times * workOf(op, rule, factors[c]);
+  for (auto [i, v] : llvm::enumerate(op->getOperands())) {
+    auto type = dyn_cast<NamedTensorType>(v.getType());
+    if (!type || type.getRank() == 0)
+      continue;
+    std::vector<int> need;
+    for (const Factors &f : factors)
+      need.push_back(routesOf(type).number(needOf(rule, f, static_cast<unsigned>(i))));
+    addWays(variable, need, v, space.placeOf(v), times, /*towards=*/false);
+  }
+}
+
 void Writer::following(ShardableOpInterface op, const ShardingRule &rule) {
   auto result = dyn_cast<NamedTensorType>(op->getResult(0).getType());
   SpacePlace place = space.placeOf(op->getResult(0));
@@ -302,18 +321,7 @@ void Writer::following(ShardableOpInterface op, const ShardingRule &rule) {
   std::vector<Factors> factors;
   for (int c = 0; c < size; ++c)
     factors.push_back(factorsAtHome(rule, space.shardingOf(place, c, result)));
-  std::vector<double> &costs = unary(variable);
-  for (int c = 0; c < size; ++c)
-    costs[c] += times * workOf(op, rule, factors[c]);
-  for (auto [i, v] : llvm::enumerate(op->getOperands())) {
-    auto type = dyn_cast<NamedTensorType>(v.getType());
-    if (!type || type.getRank() == 0)
-      continue;
-    std::vector<int> need;
-    for (int c = 0; c < size; ++c)
-      need.push_back(routesOf(type).number(needOf(rule, factors[c], static_cast<unsigned>(i))));
-    addWays(variable, need, v, space.placeOf(v), times, /*towards=*/false);
-  }
+  charge(op, rule, variable, factors, times);
   for (auto [r, v] : llvm::enumerate(op->getResults())) {
     NamedTensorType type = tensorOf(v);
     std::vector<int> made;
@@ -362,18 +370,7 @@ void Writer::choosing(ShardableOpInterface op, const ShardingRule &rule) {
   variableOf[op] = entry.variable;
   double times = timesOf(op);
   const std::vector<Factors> factors = space.variables()[entry.variable].factors;
-  std::vector<double> &costs = unary(entry.variable);
-  for (size_t c = 0; c < factors.size(); ++c)
-    costs[c] += times * workOf(op, rule, factors[c]);
-  for (auto [i, v] : llvm::enumerate(op->getOperands())) {
-    auto type = dyn_cast<NamedTensorType>(v.getType());
-    if (!type || type.getRank() == 0)
-      continue;
-    std::vector<int> need;
-    for (const Factors &f : factors)
-      need.push_back(routesOf(type).number(needOf(rule, f, static_cast<unsigned>(i))));
-    addWays(entry.variable, need, v, space.placeOf(v), times, /*towards=*/false);
-  }
+  charge(op, rule, entry.variable, factors, times);
   for (auto [r, v] : llvm::enumerate(op->getResults())) {
     if (leaves.contains(v))
       continue;
